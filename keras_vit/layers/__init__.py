@@ -1,0 +1,39 @@
+"""The layers that Vision Transformers are made of.
+
+Shapes are words, always in one order:
+
+    (batch, height, width, channels)        pictures
+    (batch, tokens, hidden_dim)             a sequence: prefix tokens, then patches row by row
+    (batch, tokens, heads, head_dim)        queries, keys, values;  heads * head_dim = hidden_dim
+    (batch, heads, tokens, tokens)          attention: query, then key
+    (batch * tokens, hidden_dim)            "flat": dense layers run on it, since TensorFlow fuses a
+                                            two-dimensional MatMul with its bias and activation
+
+Every layer is registered under the package name `keras_vit`, builds all its variables in
+`build`, and reloads from its config, quantized or not.
+"""
+
+from keras_vit.layers.attention import SelfAttention
+from keras_vit.layers.drop_path import DropPath
+from keras_vit.layers.encoder_block import EncoderBlock
+from keras_vit.layers.heads import HEADS, MeanPool, TokenPool
+from keras_vit.layers.mlp import MLP
+from keras_vit.layers.patch_embedding import PatchEmbedding
+from keras_vit.layers.pixel_normalization import PixelNormalization
+from keras_vit.layers.position_embedding import POSITION_EMBEDDINGS, LearnedPositionEmbedding
+from keras_vit.layers.prefix_tokens import PrefixTokens
+
+__all__ = [
+    "HEADS",
+    "MLP",
+    "POSITION_EMBEDDINGS",
+    "DropPath",
+    "EncoderBlock",
+    "LearnedPositionEmbedding",
+    "MeanPool",
+    "PatchEmbedding",
+    "PixelNormalization",
+    "PrefixTokens",
+    "SelfAttention",
+    "TokenPool",
+]

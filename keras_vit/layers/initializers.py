@@ -1,0 +1,75 @@
+"""Initial values: the official ones, and those that stream out of a weight file."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import keras
+import numpy as np
+from keras import ops
+
+ReadWeights = Callable[[str, tuple[int, ...]], np.ndarray | None]
+
+
+def fused_xavier_uniform() -> keras.initializers.Initializer:
+    """Xavier-uniform of each of the three square kernels that `qkv` holds side by side.
+
+    The official code draws query, key and value kernels one by one, with a limit of
+    sqrt(6 / (D + D)). Of the fused (D, 3 D) kernel the mean fan is 2 D, so a scale of 2 gives
+    that limit.
+    """
+    return keras.initializers.VarianceScaling(2.0, mode="fan_avg", distribution="uniform")
+
+
+class FromWeights(keras.initializers.Initializer):
+    """The value that `read` has for one variable of `layer`, else `otherwise`.
+
+    Args:
+        read: Takes the variable's path and shape; returns its array, or None.
+        layer: The layer that owns the variable; its path is known when it is built.
+        variable: Name of the variable in the layer.
+        otherwise: The initializer that this one stands in for.
+    """
+
+    def __init__(
+        self,
+        read: ReadWeights,
+        layer: keras.layers.Layer,
+        variable: str,
+        otherwise: keras.initializers.Initializer,
+    ):
+        self.read = read
+        self.layer = layer
+        self.variable = variable
+        self.otherwise = otherwise
+
+    def __call__(self, shape: tuple[int, ...], dtype: str | None = None):
+        value = self.read(f"{self.layer.path}/{self.variable}", tuple(shape))
+        if value is None:
+            return self.otherwise(shape, dtype=dtype)
+        return ops.convert_to_tensor(value, dtype=dtype)
+
+
+@contextlib.contextmanager
+def weights_from(layer: keras.layers.Layer, read: ReadWeights | None) -> Iterator[None]:
+    """Build `layer` inside this context to fill its variables with what `read` returns.
+
+    One tensor at a time goes from file to variable, so that memory never holds the weights
+    twice. The layers' own initializers are back afterwards, since a config must not name a file.
+    """
+    if read is None:
+        yield
+        return
+    replaced = [
+        (part, attribute, otherwise)
+        for part in layer._flatten_layers()
+        for attribute, otherwise in vars(part).items()
+        if attribute.endswith("_initializer")
+    ]
+    try:
+        for part, attribute, otherwise in replaced:
+            variable = attribute.removesuffix("_initializer")
+            setattr(part, attribute, FromWeights(read, part, variable, otherwise))
+        yield
+    finally:
+        for part, attribute, otherwise in replaced:
+            setattr(part, attribute, otherwise)
