@@ -1,0 +1,32 @@
+"""Pretrained weights: what there is, fetching it, reading and writing foreign weight files."""
+
+from pathlib import Path
+
+from keras_vit.zoo import hf_safetensors, native, official_npz
+from keras_vit.zoo.checkpoint import Checkpoint
+from keras_vit.zoo.tensor_files import open_tensors
+
+# Each reads one key layout; the first that recognises a file reads it.
+READERS = {reader.NAME: reader for reader in (native, hf_safetensors, official_npz)}
+
+
+def read_checkpoint(path: str | Path, overrides: dict | None = None) -> Checkpoint:
+    """Understand a weight file, whichever layout it has.
+
+    Args:
+        path: A file, or a directory that holds one.
+        overrides: What the file cannot say: `ViTConfig` fields and `source_image_size`.
+
+    Raises:
+        ValueError: If no reader knows the layout.
+    """
+    tensors = open_tensors(path)
+    config_json = tensors.json("config.json")
+    for reader in READERS.values():
+        if reader.recognises(tensors, config_json):
+            return reader.read(tensors, config_json, overrides or {})
+    said = config_json.get("model_type") or config_json.get("architecture") if config_json else None
+    raise ValueError(
+        f"{path} has a layout that no reader knows ({', '.join(READERS)}). config.json says: "
+        f"{said!r}. Its first tensors: {', '.join(sorted(tensors.tensors)[:10])}."
+    )

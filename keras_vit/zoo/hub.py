@@ -1,0 +1,210 @@
+"""Repositories of the Hugging Face Hub, through its own client and into its own cache."""
+
+import difflib
+import errno
+import functools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+from huggingface_hub import constants, get_cached_repo_tree, snapshot_download
+from huggingface_hub.errors import (
+    CachedRepoTreeNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from keras_vit.zoo.catalogue import close_candidates
+from keras_vit.zoo.https import DownloadError, disk_error
+from keras_vit.zoo.rows import ModelRow
+
+# Configurations and safetensors of the top folder; pickled and other weights never.
+WANTED = ["config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json"]
+UNWANTED = ["*/*"]
+
+
+def fetch_repository(
+    repository: str,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | os.PathLike | None = None,
+    offline: bool = False,
+    row: ModelRow | None = None,
+) -> tuple[Path, str]:
+    """Return the local folder of a repository's weights and its commit.
+
+    Args:
+        repository: `org/name`.
+        revision: Branch, tag, commit or `refs/pr/1`. None: `main`.
+        token: Access token; None or True: the one that the client finds; False: none.
+        cache_dir: The cache. None: the client's own, which other libraries share.
+        offline: Touch no network.
+        row: What the zoo knows about the repository, for the error messages.
+
+    Raises:
+        DownloadError: If the files cannot be had; tells apart why.
+        ValueError: If `token` cannot be one.
+    """
+    cache = Path(cache_dir or constants.HF_HUB_CACHE).expanduser()
+    token = _checked_token(token)
+
+    download = functools.partial(
+        snapshot_download,
+        repository,
+        revision=revision,
+        token=token,
+        cache_dir=cache,
+        local_files_only=offline,
+        ignore_patterns=UNWANTED,
+        library_name="keras_vit",
+    )
+    what = f"{repository!r} at revision {revision or 'main'!r}"
+    try:
+        folder = Path(download(allow_patterns=WANTED))
+        damaged = _damaged_files(repository, folder, cache)
+        if damaged and offline:
+            paths = ", ".join(str(folder / name) for name in damaged)
+            raise DownloadError(
+                f"The cached copy of {what} is damaged, and the network is switched off: {paths}. "
+                "Call once online; it is then fetched again."
+            )
+        if damaged:
+            download(allow_patterns=damaged, force_download=True)
+    except DownloadError:
+        raise
+    except (OSError, httpx2.HTTPError, ValueError, RuntimeError) as error:
+        raise _explained(error, what, repository, cache, row) from error
+    if not any(folder.glob("*.safetensors")):
+        there = _listed_sizes(repository, folder.name, cache) or [p.name for p in folder.iterdir()]
+        raise _no_safetensors(what, sorted(there), row, revision)
+    return folder, folder.name
+
+
+def _no_safetensors(
+    what: str, there: list[str], row: ModelRow | None, revision: str | None
+) -> DownloadError:
+    """Return the error for a repository without safetensors: what it has, and what to do."""
+    known = row.source.partition("@")[2] if row else ""
+    if known and known != revision:
+        remedy = (
+            f"Its revision {known!r} is known to hold safetensors: give `revision={known!r}`, or "
+            f"load {row.id!r}."
+        )
+    else:
+        remedy = (
+            "Convert it once where torch and transformers are installed: "
+            "`AutoModelForImageClassification.from_pretrained(...).save_pretrained(folder)`, and "
+            "give that folder."
+        )
+        if row and row.note:
+            remedy = f"{row.note} {remedy}"
+    return DownloadError(
+        f"{what} holds no safetensors file, and pickled weights are never read. "
+        f"It has: {', '.join(there) or 'nothing'}. {remedy}"
+    )
+
+
+def _checked_token(token: str | bool | None) -> str | bool | None:
+    if not isinstance(token, str):
+        return token
+    token = token.strip()
+    # An illegal header would be quoted, token and all, by the HTTP client.
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise ValueError("`token` must be one word of ASCII characters. Received: (not shown).")
+    return token or None
+
+
+def _listed_sizes(repository: str, commit: str, cache: Path) -> dict[str, int]:
+    """Return the sizes of a commit's files as the Hub listed them; empty if never listed."""
+    try:
+        tree = get_cached_repo_tree(repository, revision=commit, cache_dir=cache)
+    except CachedRepoTreeNotFoundError:
+        return {}
+    return {file.path: file.size for file in tree}
+
+
+def _damaged_files(repository: str, folder: Path, cache: Path) -> list[str]:
+    """Return the names of cached files whose size is not the listed one."""
+    sizes = _listed_sizes(repository, folder.name, cache)
+    paths = {name: folder / name for name in sizes}
+    return [
+        name for name, path in paths.items() if path.exists() and path.stat().st_size != sizes[name]
+    ]
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _explained(
+    error: Exception, what: str, repository: str, cache: Path, row: ModelRow | None
+) -> Exception:
+    """Return our error, with a remedy, for one of the client's."""
+    for cause in _causes(error):
+        if isinstance(cause, HfHubHTTPError):
+            return DownloadError(_answered(cause, what, repository, row))
+        if isinstance(cause, httpx2.HTTPError):
+            return DownloadError(
+                f"No connection to {constants.ENDPOINT} ({type(cause).__name__}), and {what} is "
+                f"not whole in the cache, {cache}. Check the network, HTTPS_PROXY and HF_ENDPOINT."
+            )
+    if isinstance(error, LocalEntryNotFoundError):
+        return DownloadError(
+            f"{what} is not whole in the cache, {cache}, and the network is switched off. "
+            f"Fetch it once online, without `local_files_only` and without HF_HUB_OFFLINE=1: "
+            f"`hf download {repository}`, or the same call. If it lies in another cache, name that "
+            "by `cache_dir=` or HF_HOME."
+        )
+    if isinstance(error, OSError) and error.errno in (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EACCES,
+        errno.EROFS,
+        errno.EPERM,
+    ):
+        return disk_error(error, what, cache)
+    if isinstance(error, ValueError):
+        return ValueError(f"`source` is no repository of the Hub. Received: {what}. {error}")
+    return DownloadError(f"{what} could not be fetched: {error}")
+
+
+def _answered(error: HfHubHTTPError, what: str, repository: str, row: ModelRow | None) -> str:
+    """Return what an answer of the Hub means for the user."""
+    page = f"{constants.ENDPOINT}/{repository}"
+    status = error.response.status_code
+    sign_in = "pass `token=` or run `hf auth login`"
+    if isinstance(error, GatedRepoError):
+        return (
+            f"{what} is gated (status {status}). Accept its terms at {page}, then {sign_in} with "
+            "the account that accepted them."
+        )
+    if isinstance(error, RevisionNotFoundError):
+        known = row.source.partition("@")[2] if row else ""
+        hint = f" Known to the zoo: {known!r}." if known else ""
+        return f"{what}: no such revision. Its branches and tags are at {page}/tree/main.{hint}"
+    if isinstance(error, RepositoryNotFoundError):
+        close = difflib.get_close_matches(repository, close_candidates(), n=3)
+        hint = f" Did you mean: {', '.join(close)}?" if close else ""
+        return (
+            f"{what}: no such folder here, and no such repository on the Hub, or a private one "
+            f"that may not be read so (status {status}; the Hub answers both alike). Check the "
+            f"spelling; if it is private, {sign_in}.{hint}"
+        )
+    if status == 401:
+        return f"{what}: the Hub rejects the token (status 401). It may have expired; {sign_in}."
+    if status == 403:
+        return (
+            f"{what}: the token may not read this (status 403). Give it read access to the "
+            f"repository at {constants.ENDPOINT}/settings/tokens, or {sign_in} with another."
+        )
+    if status == 404:
+        return f"{what}: a listed file is gone (status 404). See {page}/tree/main, and try again."
+    if status == 429:
+        return f"{what}: too many requests (status 429). Wait, or {sign_in} for a higher limit."
+    return f"{what}: the Hub is out of order (status {status}). Try again later."

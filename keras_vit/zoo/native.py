@@ -1,0 +1,103 @@
+"""Our own layout, for models that no other has: `config.json` and `model.safetensors`.
+
+`config.json` says `model_type` "keras_vit" and a `format_version`; the tensors bear our
+variable paths. What a version adds, an older one refuses.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.config import PreprocessingConfig, ViTConfig
+from keras_vit.zoo import writing
+from keras_vit.zoo.checkpoint import Checkpoint, source_config, variable_shapes
+from keras_vit.zoo.keymap import Rule
+from keras_vit.zoo.tensor_files import WEIGHTS_NAME, TensorFile
+
+NAME = "native"
+MODEL_TYPE = "keras_vit"
+FORMAT_VERSION = 1
+
+
+def recognises(tensors: TensorFile, config_json: dict | None) -> bool:
+    """Whether the tensors bear our paths, and no `config.json` says otherwise."""
+    has_our_paths = any(name.startswith("patch_embedding/") for name in tensors.tensors)
+    model_type = (config_json or {}).get("model_type", MODEL_TYPE)
+    return has_our_paths and model_type == MODEL_TYPE
+
+
+def read(tensors: TensorFile, config_json: dict | None, overrides: dict) -> Checkpoint:
+    """Understand a model that `write` wrote.
+
+    Args:
+        tensors: The open file, or directory.
+        config_json: Contents of its `config.json`.
+        overrides: `ViTConfig` fields that the caller knows better, and `source_image_size`.
+
+    Raises:
+        ValueError: If `config.json` is missing, or of a later version.
+    """
+    where = tensors.directory / "config.json"
+    if config_json is None:
+        raise ValueError(f"{where} is missing; it says which architecture the tensors are of.")
+    version = config_json.get("format_version")
+    if version != FORMAT_VERSION:
+        raise ValueError(
+            f"`format_version` of {where} must be {FORMAT_VERSION}, which is what this version of "
+            f"keras_vit reads. Received: format_version={version!r}. Update keras_vit."
+        )
+    try:
+        labels = config_json["labels"]
+        config = source_config(config_json["config"], overrides)
+        return Checkpoint(
+            config=config,
+            preprocessing=PreprocessingConfig(**config_json["preprocessing"]),
+            labels=None if labels is None else tuple(labels),
+            rules=_rules(config),
+            tensors=tensors,
+            position_resize=config_json["position_resize"],
+            family=NAME,
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{where} lacks a field, or has one too many: {error}.") from error
+
+
+def write(
+    config: ViTConfig,
+    preprocessing: PreprocessingConfig,
+    labels: tuple[str, ...] | None,
+    read_ours: Callable[[str], np.ndarray],
+    directory: str | Path,
+    position_resize: str = "align_corners_bilinear",
+) -> None:
+    """Write `model.safetensors` and `config.json`.
+
+    Args:
+        config: The model's.
+        preprocessing: The model's.
+        labels: One name a class, or None.
+        read_ours: Returns one of our variables by path.
+        directory: Made where it does not exist; files of these names are replaced.
+        position_resize: The rule for other image sizes, that of the weights' first source.
+
+    Raises:
+        ValueError: If labels and classes differ in number.
+    """
+    writing.check_labels(labels, config.num_classes)
+    values = {
+        "model_type": MODEL_TYPE,
+        "format_version": FORMAT_VERSION,
+        "config": config.to_dict(),
+        "preprocessing": preprocessing.to_dict(),
+        "labels": None if labels is None else list(labels),
+        "position_resize": position_resize,
+    }
+    weights = writing.weights_writer(_rules(config), variable_shapes(config), read_ours)
+    writing.write_files(
+        directory, {WEIGHTS_NAME: weights, "config.json": writing.json_writer(values)}
+    )
+
+
+def _rules(config: ViTConfig) -> tuple[Rule, ...]:
+    return tuple(Rule(path, (path,)) for path in variable_shapes(config))

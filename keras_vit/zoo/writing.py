@@ -1,0 +1,103 @@
+"""Write files so that a name never holds half a file, and weights one tensor at a time."""
+
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.zoo import keymap
+from keras_vit.zoo.keymap import Rule
+
+
+def write_files(directory: str | Path, writers: dict[str, Callable[[Path], None]]) -> None:
+    """Write files of one directory under temporary names, then give them their own.
+
+    Files of the same names are replaced; if anything fails before that, they stay as they were.
+
+    Args:
+        directory: Made where it does not exist.
+        writers: By file name, a function that writes the path it is given.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".writing-", dir=directory) as temporary:
+        for name, write in writers.items():
+            write(Path(temporary) / name)
+            _flush_to_disk(Path(temporary) / name)
+        for name in writers:
+            (Path(temporary) / name).replace(directory / name)
+
+
+def _flush_to_disk(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def json_writer(value: dict) -> Callable[[Path], None]:
+    """Return a writer of one JSON file."""
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+    def write(path: Path) -> None:
+        path.write_text(text, encoding="utf-8")
+
+    return write
+
+
+def weights_writer(
+    rules: Iterable[Rule],
+    shapes: dict[str, tuple[int, ...]],
+    read_ours: Callable[[str], np.ndarray],
+) -> Callable[[Path], None]:
+    """Return a writer of a float32 safetensors file in the names of a key table.
+
+    The library's own writer wants every tensor in memory, twice; this one holds one variable.
+
+    Args:
+        rules: The key table, without `{i}`.
+        shapes: Of our variables, by path.
+        read_ours: Returns one of our variables by path; called once a rule.
+    """
+    rules = tuple(rules)
+    their_shapes = {}
+    for rule in rules:
+        their_shapes |= keymap.their_shapes(rule, shapes[rule.ours])
+
+    def write(path: Path) -> None:
+        with path.open("wb") as file:
+            file.write(_safetensors_header(their_shapes))
+            for rule in rules:
+                value = np.asarray(read_ours(rule.ours))
+                if value.shape != shapes[rule.ours]:
+                    raise ValueError(
+                        f"{rule.ours!r} must have the shape {shapes[rule.ours]}. "
+                        f"Received: {value.shape}. Give the configuration of this model."
+                    )
+                for array in keymap.invert(rule, value).values():
+                    file.write(array.astype("<f4", order="C", copy=False).data)
+
+    return write
+
+
+def check_labels(labels: tuple[str, ...] | None, num_classes: int) -> None:
+    """Raise ValueError unless there is a label for every class, or none at all."""
+    if labels is not None and len(labels) != num_classes:
+        raise ValueError(
+            "`labels` must be None or name every class once. "
+            f"Received: {len(labels)} labels, num_classes={num_classes}."
+        )
+
+
+def _safetensors_header(shapes: dict[str, tuple[int, ...]]) -> bytes:
+    """Return the length and the JSON that a safetensors file begins with."""
+    # transformers asks for this very metadata before it reads a file.
+    header, end = {"__metadata__": {"format": "pt"}}, 0
+    for name, shape in shapes.items():
+        start, end = end, end + 4 * int(np.prod(shape))
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the data begin at a multiple of eight
+    return struct.pack("<Q", len(text)) + text

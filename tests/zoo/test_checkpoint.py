@@ -1,0 +1,139 @@
+"""FAULTS C2: missing, unexpected and misshapen tensors are errors that name them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from keras_vit.config import ViTConfig
+from keras_vit.zoo import READERS, checkpoint, read_checkpoint
+from keras_vit.zoo.checkpoint import MissingWeightsError
+from keras_vit.zoo.tensor_files import open_tensors
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SOURCES = ["vit_token.npz", "vit_gap_linen_names.npz", "vit_pre_logits.npz"] + [
+    f"hf_vit{kind}" for kind in ("", "_new_names", "_1channel_no_qkv_bias", "_backbone")
+]
+
+
+def load(source):
+    if source.endswith(".npz"):
+        return dict(np.load(GOLDEN / source))
+    return load_file(GOLDEN / source / "model.safetensors")
+
+
+def write(tmp_path, source, arrays):
+    """Write arrays as the source's kind of file, with its config.json."""
+    if source.endswith(".npz"):
+        np.savez(tmp_path / source, **arrays)
+        return tmp_path / source
+    save_file(arrays, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_bytes((GOLDEN / source / "config.json").read_bytes())
+    return tmp_path
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_whole_files_have_every_variable_and_nothing_else(source):
+    understood = read_checkpoint(GOLDEN / source)
+    understood.check()
+    shapes = checkpoint.variable_shapes(understood.config)
+    assert {rule.ours for rule in understood.rules} == shapes.keys()
+    used = 0
+    for path, shape in shapes.items():
+        weight = understood.weight(path)
+        assert weight.shape == shape
+        assert weight.dtype == np.float32
+        assert weight.flags.c_contiguous
+        used += weight.size
+    assert used == sum(array.size for array in load(source).values())
+    with pytest.raises(KeyError, match="no/such"):
+        understood.weight("no/such")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_each_tensor_removed_in_turn_is_named(tmp_path, source):
+    arrays = load(source)
+    for name in arrays:
+        rest = {other: array for other, array in arrays.items() if other != name}
+        path = write(tmp_path, source, rest)
+        with pytest.raises(ValueError) as error:
+            read_checkpoint(path).check()
+        assert name in str(error.value)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_stray_and_misshapen_tensors_are_named(tmp_path, source):
+    arrays = load(source)
+    path = write(tmp_path, source, arrays | {"stray": np.zeros(1, np.float32)})
+    with pytest.raises(MissingWeightsError, match=r"\+ stray") as error:
+        read_checkpoint(path).check()
+    assert (error.value.missing, error.value.unexpected) == ([], ["stray"])
+    read_checkpoint(path).check(strict=False)
+    norm = next(name for name in arrays if "norm" in name.lower() and arrays[name].ndim == 1)
+    path = write(tmp_path, source, arrays | {norm: np.zeros(7, np.float32)})
+    with pytest.raises(MissingWeightsError, match=rf"! {norm}: expected \(32,\), found \(7,\)"):
+        read_checkpoint(path).check(strict=False)
+
+
+def test_not_strict_gives_none_for_what_is_missing(tmp_path):
+    arrays = load("vit_token.npz")
+    key = "Transformer/encoderblock_1/MultiHeadDotProductAttention_1/key/kernel"
+    del arrays[key], arrays["head/bias"]
+    understood = read_checkpoint(write(tmp_path, "vit_token.npz", arrays))
+    with pytest.raises(MissingWeightsError) as error:
+        understood.check()
+    assert error.value.missing == sorted([key, "head/bias"])
+    assert f"- {key}\n- head/bias" in str(error.value)
+    understood.check(strict=False)
+    assert understood.weight("head/bias") is None
+    assert understood.weight("block_1/attention/qkv/kernel") is None
+    assert understood.weight("head/kernel").shape == (32, 10)
+
+
+def test_variable_shapes_of_the_table():
+    config = ViTConfig(
+        num_layers=1, num_heads=2, hidden_dim=4, mlp_dim=6, patch_size=(2, 3), image_size=(4, 9)
+    )
+    shapes = checkpoint.variable_shapes(config)
+    assert shapes["patch_embedding/projection/kernel"] == (2, 3, 3, 4)
+    assert shapes["position_embedding/embeddings"] == (1 + 2 * 3, 4)
+    assert shapes["block_0/attention/qkv/bias"] == (12,)
+    assert shapes["head/kernel"] == (4, 1000)
+    assert len(shapes) == 6 + 12 + 2
+
+
+def test_source_config_overrides():
+    fields = {"num_layers": 1, "num_heads": 2, "hidden_dim": 4, "mlp_dim": 6, "patch_size": 2}
+    config = checkpoint.source_config(fields, {"source_image_size": (4, 6), "num_heads": 1})
+    assert (config.image_size, config.num_heads) == ((4, 6), 1)
+    with pytest.raises(ValueError, match="Did you mean: num_heads"):
+        checkpoint.source_config(fields, {"num_head": 1})
+
+
+def test_unknown_layouts_list_what_was_found(tmp_path):
+    np.savez(tmp_path / "x.npz", weight_b=np.zeros(1), weight_a=np.zeros(1))
+    with pytest.raises(ValueError, match="no reader knows.*weight_a, weight_b"):
+        read_checkpoint(tmp_path / "x.npz")
+    save_file({"blocks.0.x": np.zeros(1)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text('{"model_type": "swin"}')
+    with pytest.raises(ValueError, match="'swin'.*blocks.0.x"):
+        read_checkpoint(tmp_path)
+
+
+def test_one_reader_recognises_each_file():
+    for source in SOURCES:
+        tensors = open_tensors(GOLDEN / source)
+        config_json = tensors.json("config.json")
+        names = [
+            name for name, reader in READERS.items() if reader.recognises(tensors, config_json)
+        ]
+        assert names == ["official_npz" if source.endswith(".npz") else "hf_safetensors"]
+
+
+def test_a_config_json_of_something_else_does_not_mislead(tmp_path):
+    """A download folder may hold an .npz beside another model's config.json."""
+    for model_type in ("vit", "keras_vit"):
+        (tmp_path / "config.json").write_text(f'{{"model_type": "{model_type}"}}')
+        path = write(tmp_path, "vit_token.npz", load("vit_token.npz"))
+        assert read_checkpoint(path).family == "official_npz"

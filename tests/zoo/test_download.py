@@ -1,0 +1,139 @@
+import pathlib
+
+import pytest
+
+from keras_vit.zoo import download
+from keras_vit.zoo.download import DownloadError, fetch
+
+BUCKET = "https://storage.googleapis.com/vit_models"
+TINY = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0"
+OTHER = "S_32-i1k-300ep-lr_0.001-aug_strong2-wd_0.03-do_0.1-sd_0.1--kitti-steps_0k-lr_0.01-res_384"
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What would have been fetched: (URL, checksum) or (repository, revision, token)."""
+    calls = []
+
+    def fetch_url(url, cache_dir, sha256, offline):
+        calls.append((url, sha256))
+        return pathlib.Path("cache/file.npz")
+
+    def fetch_repository(repository, revision, token, cache_dir, offline, row):
+        calls.append((repository, revision, token))
+        return pathlib.Path("cache/commit"), "commit"
+
+    monkeypatch.setattr(download, "fetch_url", fetch_url)
+    monkeypatch.setattr(download, "fetch_repository", fetch_repository)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("source", "url", "id"),
+    [
+        (
+            "vit_base_patch16_224.orig_in21k",
+            f"{BUCKET}/imagenet21k/ViT-B_16.npz",
+            "vit_base_patch16_224.orig_in21k",
+        ),
+        (
+            "imagenet21k+imagenet2012/ViT-B_16",
+            f"{BUCKET}/imagenet21k+imagenet2012/ViT-B_16.npz",
+            "vit_base_patch16_384.orig_in21k_ft_in1k",
+        ),
+        (
+            "gs://vit_models/imagenet21k/ViT-H_14.npz",
+            f"{BUCKET}/imagenet21k/ViT-H_14.npz",
+            "vit_huge_patch14_224.orig_in21k",
+        ),
+        (TINY, f"{BUCKET}/augreg/{TINY}.npz", "vit_tiny_patch16_224.augreg_in21k"),
+        (f"augreg/{OTHER}.npz", f"{BUCKET}/augreg/{OTHER}.npz", None),
+        ("http://example.org/a.npz?version=1", "http://example.org/a.npz?version=1", None),
+    ],
+)
+def test_names_of_bucket_files(asked, source, url, id):
+    fetched = fetch(source)
+    assert asked == [(url, None)]
+    assert (fetched.row and fetched.row.id) == id
+    assert fetched.origin == {
+        "source": url.partition("?")[0],
+        "revision": None,
+        "family": fetched.row and fetched.row.family,
+        "licence": fetched.row and "Apache-2.0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "repository", "revision"),
+    [
+        ({"source": "org/name"}, "org/name", None),
+        ({"source": "hf://org/name"}, "org/name", None),
+        ({"source": "org/name@refs/pr/3"}, "org/name", "refs/pr/3"),
+        ({"source": "org/name@v1", "revision": "v1"}, "org/name", "v1"),
+        ({"source": "https://huggingface.co/org/name"}, "org/name", None),
+        ({"source": "https://huggingface.co/org/name/tree/v1/"}, "org/name", "v1"),
+        ({"source": "google/vit-large-patch16-224"}, "google/vit-large-patch16-224", None),
+        (
+            {"source": "vit_large_patch16_224.orig_in21k_ft_in1k_hub"},
+            "google/vit-large-patch16-224",
+            "refs/pr/2",
+        ),
+        (
+            {"source": "vit_large_patch16_224.orig_in21k_ft_in1k_hub", "revision": "main"},
+            "google/vit-large-patch16-224",
+            "main",
+        ),
+    ],
+)
+def test_names_of_repositories(asked, arguments, repository, revision):
+    fetched = fetch(token="hf_token", **arguments)
+    assert asked == [(repository, revision, "hf_token")]
+    assert fetched.origin["source"] == f"hf://{repository}"
+    assert fetched.origin["revision"] == "commit"
+
+
+def test_local_files_and_folders(asked, tmp_path, monkeypatch):
+    file = tmp_path / "weights 1.npz"
+    file.touch()
+    for source in (file, str(file), file.as_uri()):
+        fetched = fetch(source)
+        assert fetched.path == file
+        assert fetched.origin["source"] == "weights 1.npz"
+    assert fetch(tmp_path).path == tmp_path
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "org/name").mkdir(parents=True)
+    assert fetch("org/name").path == pathlib.Path("org/name")
+    assert asked == []
+
+
+@pytest.mark.parametrize("source", ["./nothing", "weights.npz", "~/nothing", pathlib.Path("a/b")])
+def test_missing_file(asked, source):
+    with pytest.raises(FileNotFoundError, match="`source` must be a file or folder that exists"):
+        fetch(source)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"source": "vit_base_patch16_224.orig"}, "Unknown pretrained model.*Did you mean"),
+        ({"source": ""}, "Unknown pretrained model. Received: ''"),
+        ({"source": "ViT-B_16"}, "must name one checkpoint.*imagenet21k/ViT-B_16"),
+        ({"source": "s3://bucket/file"}, "URL of https, http, gs, hf or file"),
+        ({"source": "org/name@v1", "revision": "v2"}, "`revision` must be given once"),
+        ({"source": "ViT-H_14", "revision": "v2"}, "`revision` must be None"),
+        ({"source": pathlib.Path(), "revision": "v2"}, "`revision` must be None"),
+        (
+            {"source": "vit_tiny_r_s16_p8_384.augreg_in21k_ft_in1k"},
+            r"which is R\+Ti/16, a hybrid with a convolutional stem",
+        ),
+    ],
+)
+def test_what_cannot_be_meant(asked, arguments, message):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        fetch(**arguments)
+    assert asked == []
+
+
+def test_offline_reaches_the_downloader(tmp_path):
+    with pytest.raises(DownloadError, match=f"(?s)network is switched off.*{tmp_path}"):
+        fetch("ViT-H_14", cache_dir=tmp_path, local_files_only=True)

@@ -1,0 +1,102 @@
+"""FAULTS D1: the file's own mean, deviation, filter and size rule."""
+
+import numpy as np
+import pytest
+
+from keras_vit.config import PreprocessingConfig
+from keras_vit.zoo.hf_preprocessing import OWN_KEY, read_preprocessing, write_preprocessing
+
+VIT_DEFAULT = PreprocessingConfig(antialias=True)
+
+
+def read(values, image_size=(224, 224), num_channels=3):
+    return read_preprocessing(values, image_size, num_channels)
+
+
+def test_absent_keys_mean_the_class_defaults():
+    assert read(None) == VIT_DEFAULT
+    assert read({}) == VIT_DEFAULT
+    google = {
+        "do_normalize": True,
+        "do_resize": True,
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+        "size": 224,
+    }
+    assert read(google) == VIT_DEFAULT
+    assert read({"size": {"height": 224, "width": 224}, "rescale_factor": 1 / 255}) == VIT_DEFAULT
+
+
+@pytest.mark.parametrize(("number", "name"), [(0, "nearest"), (2, "bilinear"), (3, "bicubic")])
+def test_filters(number, name):
+    assert read({"resample": number}).interpolation == name
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="`resample`.*Received: resample=1"):
+        read({"resample": 1})
+    with pytest.raises(ValueError, match="`size`.*longest_edge"):
+        read({"size": {"longest_edge": 224}})
+
+
+@pytest.mark.parametrize("crop_size", [224, {"height": 224, "width": 224}])
+@pytest.mark.parametrize("size", [{"shortest_edge": 256}, {"height": 256, "width": 256}, 256])
+def test_crop(size, crop_size):
+    values = {"size": size, "do_center_crop": True, "crop_size": crop_size}
+    understood = read(values)
+    assert (understood.resize, understood.crop_fraction) == ("crop", 0.875)
+    assert read(values | {"do_center_crop": False, "size": 224}).resize == "squash"
+    assert read({"size": {"shortest_edge": 224}}).resize == "crop"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]},
+        {"do_normalize": False},
+        {"rescale_factor": 1 / 127.5, "image_mean": [1.0] * 3, "image_std": [1.0] * 3},
+        {"do_rescale": False, "image_mean": [127.5] * 3, "image_std": [127.5] * 3},
+        {"do_rescale": False, "do_normalize": False},
+    ],
+)
+def test_normalization_gives_the_same_numbers(values):
+    pixels = np.array([[0.0, 100.0, 255.0]])
+    factor = values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1.0
+    expected = pixels * factor
+    if values.get("do_normalize", True):
+        expected = (expected - np.array(values["image_mean"])) / np.array(values["image_std"])
+    understood = read(values)
+    ours = (pixels / 255 - np.array(understood.mean)) / np.array(understood.std)
+    np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_channels_of_the_model():
+    assert read({"image_mean": [0.1, 0.2, 0.3]}, num_channels=1).mean == pytest.approx((0.2,))
+
+
+def test_another_size_than_the_model_warns():
+    with pytest.warns(UserWarning, match=r"\(224, 224\).*\(384, 384\)"):
+        read({"size": 224}, image_size=(384, 384))
+
+
+@pytest.mark.parametrize(
+    "preprocessing",
+    [
+        PreprocessingConfig(),  # antialias=False: what transformers cannot say
+        PreprocessingConfig(resize="crop", crop_fraction=0.9, interpolation="bicubic"),
+        PreprocessingConfig(mean=(0.3,), std=(0.7,), interpolation="nearest"),
+    ],
+)
+def test_round_trip(preprocessing):
+    values = write_preprocessing(preprocessing, (32, 48))
+    assert read(values, (32, 48), len(preprocessing.mean)) == preprocessing
+
+
+def test_transformers_reads_the_nearest_it_has():
+    preprocessing = PreprocessingConfig(
+        antialias=True, resize="crop", crop_fraction=0.875, interpolation="bicubic"
+    )
+    values = write_preprocessing(preprocessing, (224, 224))
+    del values[OWN_KEY]
+    assert values["size"] == {"shortest_edge": 256}
+    assert read(values) == preprocessing

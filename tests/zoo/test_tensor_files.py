@@ -1,0 +1,204 @@
+"""FAULTS E2, E5, H6, K1: files are opened by their bytes, read one tensor at a time."""
+
+import json
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from keras_vit.zoo.file_formats import WeightFileError
+from keras_vit.zoo.tensor_files import open_tensors, read_json
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = Path(__file__).parents[1] / "golden"
+TENSORS = {
+    "a/kernel": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "b": np.arange(4, dtype=np.float16),
+}
+
+
+@pytest.fixture(params=["npz", "compressed npz", "safetensors"])
+def file(request, tmp_path):
+    path = tmp_path / "weights"  # no suffix: the bytes tell
+    if request.param == "safetensors":
+        save_file(TENSORS, path, metadata={"format": "pt"})
+    else:
+        save = np.savez if request.param == "npz" else np.savez_compressed
+        with path.open("wb") as stream:
+            save(stream, **TENSORS)
+    return path
+
+
+def test_names_shapes_dtypes_and_values(file):
+    tensors = open_tensors(file)
+    assert tensors.shapes == {"a/kernel": (2, 3), "b": (4,)}
+    assert tensors.dtypes == {"a/kernel": "float32", "b": "float16"}
+    for name, expected in TENSORS.items():
+        array = tensors.read(name)
+        assert array.dtype == expected.dtype
+        np.testing.assert_array_equal(array, expected)
+        array += 1  # fresh and writeable
+        np.testing.assert_array_equal(tensors.read(name), expected)
+
+
+def test_safetensors_metadata(tmp_path):
+    save_file(TENSORS, tmp_path / "x", metadata={"format": "pt"})
+    assert open_tensors(tmp_path / "x").metadata == {"format": "pt"}
+    save_file(TENSORS, tmp_path / "y")
+    assert open_tensors(tmp_path / "y").metadata == {}
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.02, 0.5, 0.99])
+def test_truncated_files_say_so(file, kept):
+    """FAULTS K1."""
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * kept)])
+    with pytest.raises(WeightFileError, match="truncated or damaged|empty|neither") as error:
+        open_tensors(file)
+    assert str(file) in str(error.value)
+    assert "download it again" in str(error.value)
+
+
+def test_damage_inside_is_found_when_read(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, a=np.zeros(1000, np.float32))
+    content = bytearray(path.read_bytes())
+    content[2000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(WeightFileError, match="damaged at tensor 'a'"):
+        open_tensors(path).read("a")
+
+
+def test_pickles_are_refused_unloaded(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return exec, (f"open({str(tmp_path / 'exploded')!r}, 'w')",)
+
+    for name in ("model.safetensors", "weights.npz"):
+        (tmp_path / name).write_bytes(pickle.dumps(Bomb()))
+        with pytest.raises(WeightFileError, match="pickle"):
+            open_tensors(tmp_path / name)
+    np.savez(tmp_path / "objects.npz", a=np.zeros(2), b=np.array([Bomb()], dtype=object))
+    with pytest.raises(WeightFileError, match="pickled Python objects in 'b'"):
+        open_tensors(tmp_path / "objects.npz")
+    with zipfile.ZipFile(tmp_path / "torch.npz", "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(Bomb()))
+    with pytest.raises(WeightFileError, match="torch pickle in a zip.*never loaded"):
+        open_tensors(tmp_path / "torch.npz")
+    with zipfile.ZipFile(tmp_path / "other.npz", "w") as archive:
+        archive.writestr("picture.png", b"")
+    with pytest.raises(WeightFileError, match="zip without .npy arrays"):
+        open_tensors(tmp_path / "other.npz")
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_bfloat16_of_both_formats(tmp_path):
+    values = np.array([1.5, -2.0], ml_dtypes.bfloat16)
+    np.savez(tmp_path / "x.npz", a=values)  # numpy stores two nameless bytes
+    save_file({"a": values}, tmp_path / "x.safetensors")
+    for name in ("x.npz", "x.safetensors"):
+        tensors = open_tensors(tmp_path / name)
+        assert tensors.dtypes == {"a": "bfloat16"}
+        assert tensors.read("a").dtype == ml_dtypes.bfloat16
+        np.testing.assert_array_equal(tensors.read("a").astype(np.float32), [1.5, -2.0])
+
+
+def write_shards(directory):
+    shard_of = {}
+    for number, (name, array) in enumerate(TENSORS.items(), start=1):
+        shard_of[name] = f"model-0000{number}-of-00002.safetensors"
+        save_file({name: array}, directory / shard_of[name])
+    index = directory / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": shard_of}))
+    return index
+
+
+def test_shards(tmp_path):
+    """FAULTS E2."""
+    index = write_shards(tmp_path)
+    for path in (tmp_path, index):
+        tensors = open_tensors(path)
+        assert tensors.directory == tmp_path
+        for name, expected in TENSORS.items():
+            np.testing.assert_array_equal(tensors.read(name), expected)
+
+
+def test_shard_errors(tmp_path):
+    index = write_shards(tmp_path)
+    second = tmp_path / "model-00002-of-00002.safetensors"
+    save_file({"other": np.zeros(1)}, second)
+    with pytest.raises(WeightFileError, match="no shard holds: b"):
+        open_tensors(tmp_path)
+    second.write_bytes(b"<html>")
+    with pytest.raises(WeightFileError, match="00002.*web page"):
+        open_tensors(tmp_path)
+    second.unlink()
+    with pytest.raises(FileNotFoundError, match="the shard model-00002-of-00002.safetensors"):
+        open_tensors(tmp_path)
+    index.write_text(json.dumps({"weight_map": {"b": "../elsewhere.safetensors"}}))
+    with pytest.raises(WeightFileError, match="outside its directory"):
+        open_tensors(tmp_path)
+    index.write_text("{}")
+    with pytest.raises(WeightFileError, match="no `weight_map`"):
+        open_tensors(tmp_path)
+
+
+def test_directories(tmp_path):
+    with pytest.raises(FileNotFoundError, match="absent"):
+        open_tensors(tmp_path / "absent")
+    for name in ("config.json", "pytorch_model.bin", "tf_model.h5"):
+        (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(WeightFileError, match="only pytorch_model.bin, tf_model.h5.*config.json"):
+        open_tensors(tmp_path)
+    np.savez(tmp_path / "one.npz", a=np.zeros(1))
+    assert open_tensors(tmp_path).shapes == {"a": (1,)}
+    np.savez(tmp_path / "two.npz", a=np.zeros(1))
+    with pytest.raises(WeightFileError, match="several .npz files: one.npz, two.npz"):
+        open_tensors(tmp_path)
+    save_file(TENSORS, tmp_path / "model.safetensors")
+    assert open_tensors(tmp_path).shapes.keys() == TENSORS.keys()
+
+
+def test_json_beside_the_weights(tmp_path):
+    save_file(TENSORS, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text('{"a": 1}')
+    for path in (tmp_path, tmp_path / "model.safetensors"):
+        assert open_tensors(path).json("config.json") == {"a": 1}
+        assert open_tensors(path).json("absent.json") is None
+    (tmp_path / "config.json").write_text('{"a": ')
+    with pytest.raises(WeightFileError, match="config.json is not JSON"):
+        read_json(tmp_path / "config.json")
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(WeightFileError, match="no JSON object"):
+        read_json(tmp_path / "config.json")
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_no_file_stays_open_or_mapped(file):
+    """FAULTS H6."""
+    tensors = open_tensors(file)
+    array = tensors.read("a/kernel")
+    assert str(file) not in Path("/proc/self/maps").read_text()
+    opened = [str(link.resolve()) for link in Path("/proc/self/fd").iterdir()]
+    assert str(file) not in opened
+    assert array.sum() == 15
+
+
+def test_a_load_imports_no_torch():
+    """FAULTS E5."""
+    code = (
+        "import sys, keras_vit.zoo as zoo\n"
+        f"checkpoint = zoo.read_checkpoint({str(GOLDEN / 'hf_vit')!r})\n"
+        "checkpoint.weight('head/kernel')\n"
+        "print(sorted({'torch', 'transformers'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"

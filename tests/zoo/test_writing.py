@@ -1,0 +1,65 @@
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from keras_vit.zoo import writing
+from keras_vit.zoo.keymap import Rule
+from keras_vit.zoo.transforms import LINEAR_KERNEL, QKV_BIAS
+
+RULES = (Rule("kernel", ("k",), LINEAR_KERNEL), Rule("bias", ("q", "é", "v"), QKV_BIAS))
+SHAPES = {"kernel": (2, 5), "bias": (9,)}
+OURS = {
+    "kernel": np.arange(10, dtype=np.float32).reshape(2, 5),
+    "bias": np.arange(9, dtype=np.float32),
+}
+
+
+def test_weights_writer_writes_what_the_library_reads(tmp_path):
+    asked = []
+
+    def read(path):
+        asked.append(path)
+        return OURS[path]
+
+    path = tmp_path / "x.safetensors"
+    writing.weights_writer(RULES, SHAPES, read)(path)
+    assert asked == ["kernel", "bias"]  # one variable at a time, each once
+    with safe_open(path, framework="numpy") as file:
+        assert file.metadata() == {"format": "pt"}
+        assert set(file.keys()) == {"k", "q", "é", "v"}
+        np.testing.assert_array_equal(file.get_tensor("k"), OURS["kernel"].T)
+        np.testing.assert_array_equal(file.get_tensor("é"), [3, 4, 5])
+    length = int.from_bytes(path.read_bytes()[:8], "little")
+    assert length % 8 == 0
+
+
+def test_weights_of_another_model_are_refused(tmp_path):
+    write = writing.weights_writer(RULES, SHAPES, lambda path: np.zeros((2, 4), np.float32))
+    with pytest.raises(ValueError, match=r"'kernel' must have the shape \(2, 5\).*\(2, 4\)"):
+        write(tmp_path / "x")
+
+
+def test_files_are_replaced_together_or_not_at_all(tmp_path):
+    directory = tmp_path / "new" / "model"
+    writing.write_files(directory, {"a.json": writing.json_writer({"a": "é"})})
+    assert json.loads((directory / "a.json").read_text(encoding="utf-8")) == {"a": "é"}
+
+    def fail(path):
+        path.write_text("half")
+        raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        writing.write_files(directory, {"a.json": writing.json_writer({}), "b": fail})
+    assert json.loads((directory / "a.json").read_text(encoding="utf-8")) == {"a": "é"}
+    assert [entry.name for entry in directory.iterdir()] == ["a.json"]
+
+
+def test_labels_are_counted():
+    writing.check_labels(None, 3)
+    writing.check_labels(("a", "b"), 2)
+    check = partial(writing.check_labels, ("a", "b"))
+    with pytest.raises(ValueError, match="`labels` must.*2 labels, num_classes=3"):
+        check(3)
