@@ -1,0 +1,104 @@
+"""Whether examples fit a model, known before the first step."""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.data.folder import Split
+from keras_vit.data.inputs import Arrays, Examples, TrainingData, count_batches
+from keras_vit.model import ViT
+from keras_vit.preprocessing import check_pixel_range
+
+
+def check_fits(model: ViT, data: TrainingData) -> None:
+    """Refuse a model and data that do not fit each other.
+
+    Raises:
+        ValueError: If classes, channels, sizes, labels or pixel range do not fit.
+    """
+    num_classes = model.config.num_classes
+    if num_classes == 0 or data.class_names and len(data.class_names) != num_classes:
+        wanted = len(data.class_names) if data.class_names else "..."
+        raise ValueError(
+            f"`model` must have one logit a class. Received: num_classes={num_classes} for "
+            f"{wanted} classes. Load it with `num_classes={wanted}, reset_head=True`."
+        )
+    pictures = [data.train] if data.validation is None else [data.train, data.validation]
+    if not model.include_normalization and not all(
+        isinstance(examples, tf.data.Dataset) for examples in pictures
+    ):
+        raise ValueError(
+            "`model` must normalise its pixels itself to be trained on pictures. Received: a "
+            "model with include_normalization=False. Leave that argument out, or give a "
+            "`tf.data.Dataset` of normalised images."
+        )
+    image_shape = (*model.config.image_size, model.config.num_channels)
+    are_pixels = model.include_normalization
+    check_examples(data.train, image_shape, num_classes, "train", are_pixels)
+    if data.validation is not None:
+        if isinstance(data.validation, tf.data.Dataset) and count_batches(data.validation) is None:
+            raise ValueError(
+                "`validation` must come to an end. Received: an endless tf.data.Dataset. "
+                "Use `.take(batches)`."
+            )
+        check_examples(data.validation, image_shape, num_classes, "validation", are_pixels)
+
+
+def check_examples(
+    examples: Examples,
+    image_shape: tuple[int, int, int],
+    num_classes: int,
+    name: str,
+    are_pixels: bool = True,
+) -> None:
+    """Refuse pictures and labels that do not fit a model. Of a dataset the first batch is read.
+
+    Args:
+        examples: What to check.
+        image_shape: Height, width and channels of the model's input.
+        num_classes: Its classes.
+        name: Argument name for the error message.
+        are_pixels: Whether the model takes 0..255; False leaves the range unchecked.
+
+    Raises:
+        ValueError: If they do not fit.
+    """
+    if isinstance(examples, Split):
+        return  # an index is right by construction
+    if isinstance(examples, Arrays):
+        if examples.images.shape[-1] != image_shape[-1]:
+            raise ValueError(
+                f"`{name}` must have the model's channels. Received: images of shape "
+                f"{examples.images.shape}, num_channels={image_shape[-1]}. Repeat the channel, "
+                "or load the model with `num_channels=`."
+            )
+        images, labels = examples.images, examples.labels
+    else:
+        images, labels = _first_batch(examples, image_shape, name)
+    if are_pixels:
+        check_pixel_range(images, name)
+    wrong = labels[(labels < 0) | (labels >= num_classes)]
+    if wrong.size:
+        raise ValueError(
+            f"Labels in `{name}` must be in the range 0 to {num_classes - 1}. "
+            f"Received: label {wrong[0]} with num_classes={num_classes}. Count classes from 0, "
+            f"or load the model with `num_classes={max(int(labels.max()), 0) + 1}`."
+        )
+
+
+def _first_batch(
+    examples: tf.data.Dataset, image_shape: tuple[int, int, int], name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    batch = next(iter(examples.take(1)), None)
+    if not isinstance(batch, tuple) or len(batch) != 2:
+        raise ValueError(
+            f"`{name}` must give batches of (images, labels). Received: {name} with elements "
+            f"{examples.element_spec} whose first is {type(batch).__name__}."
+        )
+    images, labels = (np.asarray(part) for part in batch)
+    if images.shape[1:] != image_shape or labels.shape != images.shape[:1]:
+        raise ValueError(
+            f"`{name}` must give batches of images (batch, {', '.join(map(str, image_shape))}) "
+            f"and labels (batch,). Received: {images.shape} and {labels.shape}. Resize with "
+            "`model.preprocess`, batch with `.batch(size)`; labels are class indices."
+        )
+    return images, labels

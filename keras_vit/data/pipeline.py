@@ -1,0 +1,119 @@
+"""Examples into batches of pixels, by tf.data.
+
+Order and augmentation are functions of the seed and of the number of pictures drawn before, so
+that a run that resumes at any step sees what it would have seen.
+"""
+
+import os
+
+import tensorflow as tf
+
+from keras_vit.augment import AREA_RANGE, random_resized_crop, training_image
+from keras_vit.config import Pair, PreprocessingConfig
+from keras_vit.data.folder import Split
+from keras_vit.data.inputs import Arrays
+from keras_vit.decoding import decode_image
+from keras_vit.preprocessing import resize_image
+
+
+def training_dataset(
+    examples: Split | Arrays,
+    batch_size: int,
+    image_size: Pair,
+    num_channels: int = 3,
+    crop_area: tuple[float, float] = AREA_RANGE,
+    flip: bool = True,
+    seed: int = 0,
+    start_step: int = 0,
+) -> tf.data.Dataset:
+    """Endless batches, shuffled anew for each pass over the examples, and augmented.
+
+    As in the official code a batch may hold the end of one pass and the beginning of the next,
+    so that all are full.
+
+    Args:
+        examples: Pictures and labels.
+        batch_size: Pictures a batch.
+        image_size: `(height, width)` of the pixels.
+        num_channels: 3 or 1 for files; that of the arrays for arrays.
+        crop_area: Least and greatest share of a picture's area that a crop shows.
+        flip: Whether half of the crops are mirrored, left to right.
+        seed: Of order and augmentation.
+        start_step: Batches to leave out at the beginning, at no cost.
+
+    Returns:
+        Batches of float32 pixels 0..255 `(batch, height, width, channels)` and int32 labels
+        `(batch,)`.
+    """
+    pictures, labels = _columns(examples)
+    size = len(examples)
+
+    @tf.autograph.experimental.do_not_convert
+    def example(count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        index = tf.random.experimental.index_shuffle(
+            count % size,
+            seed=tf.stack([tf.constant(seed, tf.int64), count // size]),
+            max_index=tf.constant(size - 1, tf.int64),
+        )
+        picture_seed = tf.stack([tf.constant(seed, tf.int64), count])
+        picture = tf.gather(pictures, index)
+        if isinstance(examples, Arrays):
+            pixels = random_resized_crop(picture, picture_seed, image_size, crop_area, flip=flip)
+        else:
+            encoded = tf.io.read_file(picture)
+            pixels = training_image(
+                encoded, picture_seed, image_size, num_channels, crop_area, flip=flip
+            )
+        return pixels, tf.gather(labels, index)
+
+    counts = tf.data.Dataset.counter(start_step * batch_size)
+    return (
+        counts.map(example, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .batch(batch_size, drop_remainder=True)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def evaluation_dataset(
+    examples: Split | Arrays,
+    batch_size: int,
+    image_size: Pair,
+    preprocessing: PreprocessingConfig,
+    num_channels: int = 3,
+) -> tf.data.Dataset:
+    """Every example once, in order, resized by the checkpoint's rule; the last batch may be small.
+
+    Args:
+        examples: Pictures and labels.
+        batch_size: Pictures a batch.
+        image_size: `(height, width)` of the pixels.
+        preprocessing: The checkpoint's rule.
+        num_channels: 3 or 1 for files; that of the arrays for arrays.
+
+    Returns:
+        As `training_dataset`.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def example(picture: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        if not isinstance(examples, Arrays):
+            picture = decode_image(tf.io.read_file(picture), num_channels)
+        return resize_image(picture, preprocessing, image_size), label
+
+    return (
+        tf.data.Dataset.from_tensor_slices(_columns(examples))
+        .map(example, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .batch(batch_size)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def _columns(examples: Split | Arrays) -> tuple[tf.Tensor, tf.Tensor]:
+    """Pictures and labels as tensors in host memory."""
+    with tf.device("CPU"):
+        if isinstance(examples, Arrays):
+            pictures = tf.convert_to_tensor(examples.images)
+        else:
+            # Bytes, since a file's name may be no valid text.
+            pictures = tf.constant([os.fsencode(path) for path in examples.paths])
+        return pictures, tf.constant(examples.labels, tf.int32)
