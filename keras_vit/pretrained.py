@@ -1,0 +1,245 @@
+"""From a checkpoint anywhere to a Keras model, and back."""
+
+import dataclasses
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_vit import resample
+from keras_vit.config import Pair, ViTConfig
+from keras_vit.model import ViT
+from keras_vit.zoo import hf_safetensors, native, read_checkpoint
+from keras_vit.zoo.checkpoint import Checkpoint
+from keras_vit.zoo.download import fetch
+from keras_vit.zoo.writing import write_files
+
+_LOGGER = logging.getLogger("keras_vit")
+_HEAD = ("head/kernel", "head/bias")
+_POSITIONS = "position_embedding/embeddings"
+_PATCH_KERNEL = "patch_embedding/projection/kernel"
+
+
+def from_pretrained(
+    source: str | os.PathLike,
+    num_classes: int | None = None,
+    reset_head: bool = False,
+    image_size: int | Pair | None = None,
+    num_channels: int | None = None,
+    include_normalization: bool = True,
+    drop_path_rate: float = 0.0,
+    dropout_rate: float = 0.0,
+    attention_dropout_rate: float = 0.0,
+    dtype: Any = None,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | os.PathLike | None = None,
+    local_files_only: bool = False,
+    strict: bool = True,
+    source_image_size: int | Pair | None = None,
+    representation_size: int | None = None,
+    **config_fields,
+) -> ViT:
+    """Return a model with the weights of a checkpoint.
+
+    Sizes, epsilons, activation, labels and preprocessing come from the source. Positions are
+    resized to another `image_size` by the source's own rule; a patch kernel for other channels
+    is summed (one channel) or tiled and rescaled (timm's rule).
+
+    Args:
+        source: An id of `keras_vit.list_models()`, a Hugging Face Hub id with an optional
+            `@revision`, `hf://...`, an `https://` or `gs://` URL, a file, or a directory.
+        num_classes: None gives what the source gives: its logits, or, of a source without a
+            head, its pooled output. 0 gives the pooled features before any tanh layer. k gives
+            k logits: the source's head if it has k, else a new one of zeros.
+        reset_head: A new head even if the source's has as many classes.
+        image_size: Input side in pixels, an integer or `(height, width)`. None: the source's.
+        num_channels: Channels of the input. None: the source's.
+        include_normalization: False leaves mean and standard deviation to the caller.
+        drop_path_rate: Stochastic depth of the last block, for fine-tuning.
+        dropout_rate: After positions and dense layers, for fine-tuning.
+        attention_dropout_rate: On attention weights, for fine-tuning.
+        dtype: Policy of all layers, as in Keras.
+        revision: Branch, tag or commit of a Hub repository.
+        token: Hub access token.
+        cache_dir: Where downloads are kept.
+        local_files_only: Touch no network.
+        strict: False keeps initial values for tensors that the source lacks and passes over
+            those that the model has no use for.
+        source_image_size: Image size of the source, where its file does not say it.
+        representation_size: Keep the source's tanh layer of this width under a new head. By
+            default it goes with the old head, as in the official fine-tuning code.
+        **config_fields: Fields of `ViTConfig` that the source does not say, such as
+            `num_heads=` for a bare file, or says wrongly.
+
+    Returns:
+        A `keras_vit.ViT`, an ordinary Keras model.
+
+    Raises:
+        ValueError: If the source is unknown, is no ViT that this version builds, or does not
+            hold the tensors of its architecture; or if an argument does not fit it.
+        OSError: If the source cannot be had.
+
+    Example:
+
+    ```python
+    model = keras_vit.from_pretrained("google/vit-base-patch16-224", num_classes=10)
+    ```
+    """
+    fetched = fetch(source, revision, token, cache_dir, local_files_only)
+    if source_image_size is not None:
+        config_fields["source_image_size"] = source_image_size
+    checkpoint = read_checkpoint(fetched.path, config_fields)
+    checkpoint.check(strict)
+    stored = checkpoint.config
+    keeps_head = not reset_head and num_classes in (None, stored.num_classes)
+    if not keeps_head and num_classes is None and not stored.num_classes:
+        raise ValueError(
+            "`num_classes` must be given with `reset_head=True` for a source without a head. "
+            f"Received: source={str(source)!r}, num_classes=None."
+        )
+    changes = {
+        "num_classes": stored.num_classes if num_classes is None else num_classes,
+        "image_size": image_size or stored.image_size,
+        "num_channels": num_channels or stored.num_channels,
+        "drop_path_rate": drop_path_rate,
+        "dropout_rate": dropout_rate,
+        "attention_dropout_rate": attention_dropout_rate,
+    }
+    if not keeps_head or num_classes == 0:
+        changes["representation_size"] = representation_size
+        _check_representation_size(representation_size, stored)
+    config = dataclasses.replace(stored, **changes)
+    model = ViT(
+        config,
+        checkpoint.preprocessing,
+        labels=checkpoint.labels if keeps_head else None,
+        include_normalization=include_normalization,
+        origin={**fetched.origin, "position_resize": checkpoint.position_resize},
+        read_weights=_weights_for(config, checkpoint, keeps_head),
+        dtype=dtype,
+    )
+    _tell(config, checkpoint, keeps_head)
+    return model
+
+
+def _check_representation_size(size: int | None, stored: ViTConfig) -> None:
+    if size not in (None, stored.representation_size):
+        raise ValueError(
+            "`representation_size` must be None, or the width of the source's tanh layer to keep "
+            f"it. Received: representation_size={size}, the source has "
+            f"{stored.representation_size}."
+        )
+
+
+def _weights_for(
+    config: ViTConfig, checkpoint: Checkpoint, keeps_head: bool
+) -> Callable[[str, tuple[int, ...]], np.ndarray | None]:
+    """The function that gives each variable of a model of `config` its first value."""
+    stored = checkpoint.config
+
+    def read(path: str, shape: tuple[int, ...]) -> np.ndarray | None:
+        if path in _HEAD and not keeps_head:
+            return None
+        value = checkpoint.weight(path)
+        if value is None:  # missing, with strict=False
+            return None
+        if path == _POSITIONS:
+            value = resample.resize_position_embeddings(
+                value,
+                stored.num_prefix_tokens,
+                stored.grid,
+                config.grid,
+                checkpoint.position_resize,
+            )
+        if path == _PATCH_KERNEL:
+            value = resample.adapt_patch_kernel(value, config.num_channels)
+        if value.shape != shape:
+            raise ValueError(
+                f"{checkpoint.tensors.path} does not fit the model: {path} must have the shape "
+                f"{shape}. Received: {value.shape}. Check the arguments that name sizes."
+            )
+        return value
+
+    return read
+
+
+def _tell(config: ViTConfig, checkpoint: Checkpoint, keeps_head: bool) -> None:
+    """Say once what is not as in the source."""
+    stored = checkpoint.config
+    if config.num_classes and not keeps_head:
+        _LOGGER.warning(
+            "The head is new, all zeros, for %d classes; the source has %d. Train before you "
+            "predict.",
+            config.num_classes,
+            stored.num_classes,
+        )
+    if config.grid != stored.grid:
+        _LOGGER.warning(
+            "Position embeddings resized from %dx%d to %dx%d patches (%s).",
+            *stored.grid,
+            *config.grid,
+            checkpoint.position_resize,
+        )
+
+
+def save_pretrained(model: ViT, directory: str | os.PathLike) -> None:
+    """Write a model's weights, configuration, preprocessing and labels into a directory.
+
+    The layout is that of Hugging Face transformers where it has this architecture
+    (`config.json`, `model.safetensors`, `preprocessor_config.json`), so that transformers loads
+    it too, and our own otherwise. `from_pretrained` reads both back bit for bit.
+
+    Args:
+        model: The model. A quantized one has no such form: save it as a `.keras` file.
+        directory: Made where it does not exist; files of the same names are replaced.
+
+    Raises:
+        ValueError: If the model is not one that can be written.
+        OSError: If the directory cannot be written.
+    """
+    if not isinstance(model, ViT):
+        raise ValueError(f"`model` must be a `keras_vit.ViT`. Received: {type(model).__name__}.")
+    if any(layer.quantization_mode for layer in model._flatten_layers()):
+        raise ValueError(
+            "`model` must have float weights. Received: a quantized model. "
+            "Save it with `model.save('model.keras')`."
+        )
+    variables = {variable.path: variable for variable in model.weights}
+
+    def read(path: str) -> np.ndarray:
+        return variables[path].numpy().astype("float32")
+
+    layout = hf_safetensors if hf_safetensors.can_express(model.config) else native
+    layout.write(model.config, model.preprocessing, model.labels, read, directory)
+    write_files(directory, {"README.md": _card_writer(model)})
+
+
+def _card_writer(model: ViT) -> Callable[[Path], None]:
+    origin = dict(model.origin or {})
+    height, width = model.config.image_size
+    licence = origin.get("licence")
+    lines = [
+        "---",
+        "library_name: keras",
+        *([f"license: {licence.lower()}"] if licence else []),
+        "pipeline_tag: image-classification",
+        "tags: [keras_vit, vision-transformer]",
+        "---",
+        "",
+        f"# Vision Transformer, {height} x {width} pixels, {model.config.num_classes} classes",
+        "",
+        f"Weights from: {origin.get('source', 'trained from random initialisation')}.",
+        "",
+        "```python",
+        "import keras_vit",
+        "",
+        'model = keras_vit.from_pretrained("path/to/this/folder")',
+        "```",
+        "",
+    ]
+    text = "\n".join(lines)
+    return lambda path: path.write_text(text, encoding="utf-8") and None

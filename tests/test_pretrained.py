@@ -1,0 +1,289 @@
+import dataclasses
+import json
+import logging
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import PreprocessingConfig, ViT, from_pretrained, save_pretrained
+from keras_vit.resample import resize_position_embeddings
+
+NPZ = ("vit_token", "vit_gap_linen_names", "vit_pre_logits")
+CLASSIFIERS = ("hf_vit", "hf_vit_new_names", "hf_vit_1channel_no_qkv_bias")
+TOLERANCE = 2e-5
+
+
+def _difference(ours, theirs) -> float:
+    return float(np.abs(np.asarray(ours) - theirs).max())
+
+
+def _values(model) -> dict[str, np.ndarray]:
+    return {variable.path: variable.numpy() for variable in model.weights}
+
+
+@pytest.mark.parametrize("name", NPZ)
+def test_official_npz_logits(golden, name):
+    model = from_pretrained(golden / f"{name}.npz", include_normalization=False)
+    expected = np.load(golden / f"{name}.expected.npz")
+    assert _difference(model(expected["images"]), expected["logits"]) <= TOLERANCE
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_transformers_logits_and_hidden_states(golden, name):
+    model = from_pretrained(golden / name, include_normalization=False)
+    expected = np.load(golden / name / "expected.npz")
+    last = f"block_{model.config.num_layers - 1}"
+    ours = model.intermediates([last, "logits"])(expected["images"])
+    assert _difference(ours["logits"], expected["logits"]) <= TOLERANCE
+    assert _difference(ours[last], expected["last_hidden_state"]) <= TOLERANCE
+    labels = json.loads((golden / name / "config.json").read_text())["id2label"]
+    assert model.labels == tuple(labels.values())
+
+
+def test_transformers_backbone(golden):
+    """None gives the source's own pooled output, 0 the features before the tanh layer."""
+    name = golden / "hf_vit_backbone"
+    model = from_pretrained(name, include_normalization=False)
+    expected = np.load(name / "expected.npz")
+    ours = model.intermediates(["encoder_norm", "pre_logits"])(expected["images"])
+    assert _difference(ours["encoder_norm"], expected["last_hidden_state"]) <= TOLERANCE
+    assert _difference(model(expected["images"]), expected["pooler_output"]) <= TOLERANCE
+    features = from_pretrained(name, num_classes=0, include_normalization=False)
+    last = expected["last_hidden_state"][:, 0]
+    assert _difference(features(expected["images"]), last) <= TOLERANCE
+
+
+def test_normalization_in_the_graph_gives_the_same_logits(golden):
+    model = from_pretrained(golden / "vit_token.npz")
+    expected = np.load(golden / "vit_token.expected.npz")
+    pixels = expected["images"] * 127.5 + 127.5
+    assert _difference(model(pixels), expected["logits"]) <= TOLERANCE
+
+
+def test_epsilon_and_activation_come_from_the_source(golden):
+    """FAULTS E3, E4: asserted on the layers, since outputs do not pin an epsilon."""
+    for name, epsilon, activation in [
+        ("vit_token.npz", 1e-6, "gelu_tanh"),
+        ("hf_vit", 1e-12, "gelu"),
+    ]:
+        model = from_pretrained(golden / name)
+        norms = [
+            part.epsilon
+            for part in model._flatten_layers()
+            if isinstance(part, keras.layers.LayerNormalization)
+        ]
+        assert set(norms) == {epsilon} and len(norms) == 7
+        assert {model.get_layer(f"block_{i}").mlp.activation for i in range(3)} == {activation}
+
+
+def test_another_number_of_classes_gets_a_zero_head_and_one_notice(golden, caplog):
+    """FAULTS C1."""
+    source = from_pretrained(golden / "hf_vit")
+    with caplog.at_level(logging.WARNING, "keras_vit"):
+        model = from_pretrained(golden / "hf_vit", num_classes=3)
+    assert len(caplog.records) == 1 and "for 3 classes; the source has 11" in caplog.text
+    ours, theirs = _values(model), _values(source)
+    assert ours["head/kernel"].shape == (32, 3) and not ours["head/kernel"].any()
+    assert model.labels is None
+    for path in theirs.keys() - {"head/kernel", "head/bias"}:
+        np.testing.assert_array_equal(ours[path], theirs[path])
+
+
+def test_same_number_of_classes_keeps_the_head_unless_reset(golden):
+    source = _values(from_pretrained(golden / "hf_vit"))
+    kept = from_pretrained(golden / "hf_vit", num_classes=11)
+    np.testing.assert_array_equal(_values(kept)["head/kernel"], source["head/kernel"])
+    assert kept.labels is not None
+    reset = from_pretrained(golden / "hf_vit", num_classes=11, reset_head=True)
+    assert not _values(reset)["head/kernel"].any() and reset.labels is None
+    also = from_pretrained(golden / "hf_vit", reset_head=True)
+    assert not _values(also)["head/kernel"].any() and also.config.num_classes == 11
+
+
+def test_headless_source_wants_classes_for_a_new_head(golden):
+    with pytest.raises(ValueError, match="`num_classes` must be given with `reset_head=True`"):
+        from_pretrained(golden / "hf_vit_backbone", reset_head=True)
+    assert from_pretrained(golden / "hf_vit_backbone", num_classes=4).output.shape == (None, 4)
+
+
+def test_tanh_layer_goes_with_the_old_head_unless_kept(golden):
+    """FAULTS C4, on both files: with and without `pre_logits`."""
+    name = golden / "vit_pre_logits.npz"
+    assert from_pretrained(name).config.representation_size == 24
+    assert from_pretrained(name, num_classes=3).config.representation_size is None
+    assert from_pretrained(name, num_classes=0).output.shape == (None, 32)
+    kept = from_pretrained(name, num_classes=3, representation_size=24)
+    np.testing.assert_array_equal(
+        _values(kept)["pre_logits/kernel"], _values(from_pretrained(name))["pre_logits/kernel"]
+    )
+    assert from_pretrained(golden / "vit_token.npz", num_classes=0).output.shape == (None, 32)
+    with pytest.raises(ValueError, match="representation_size=5, the source has 24"):
+        from_pretrained(name, num_classes=3, representation_size=5)
+
+
+@pytest.mark.parametrize("image_size", [16, 64, (32, 64), (64, 32)], ids=str)
+@pytest.mark.parametrize("name", ["vit_token.npz", "vit_gap_linen_names.npz", "hf_vit"])
+def test_another_image_size(golden, name, image_size, caplog):
+    """FAULTS A1, A2: the grid is resized by the source's rule, prefix rows stay, one notice."""
+    source = from_pretrained(golden / name)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "keras_vit"):
+        model = from_pretrained(golden / name, image_size=image_size)
+    assert [record.getMessage()[:8] for record in caplog.records] == ["Position"]
+    rule = "bicubic" if name == "hf_vit" else "align_corners_bilinear"
+    assert model.origin["position_resize"] == rule
+    path = "position_embedding/embeddings"
+    table, prefix = _values(source)[path], source.config.num_prefix_tokens
+    expected = resize_position_embeddings(table, prefix, (4, 4), model.config.grid, rule)
+    np.testing.assert_array_equal(_values(model)[path], expected)
+    np.testing.assert_array_equal(_values(model)[path][:prefix], table[:prefix])
+    pixels = np.zeros((2, *model.config.image_size, model.config.num_channels), "uint8")
+    assert np.isfinite(model.predict(pixels, verbose=0)).all()
+
+
+def test_same_image_size_is_bit_identical(golden, caplog):
+    with caplog.at_level(logging.WARNING, "keras_vit"):
+        model = from_pretrained(golden / "vit_token.npz", image_size=32)
+    file = np.load(golden / "vit_token.npz")
+    stored = file["Transformer/posembed_input/pos_embedding"][0]
+    np.testing.assert_array_equal(_values(model)["position_embedding/embeddings"], stored)
+    assert not caplog.records
+
+
+def test_image_size_that_does_not_fit(golden):
+    """FAULTS A7."""
+    with pytest.raises(ValueError, match=r"image_size=\(30, 30\).*try 24 or 32"):
+        from_pretrained(golden / "vit_token.npz", image_size=30)
+
+
+def test_one_channel_equals_grey_through_three(golden):
+    """FAULTS B1, B2: the sum of the kernel over its channels."""
+    colour = from_pretrained(golden / "vit_token.npz")
+    grey = from_pretrained(golden / "vit_token.npz", num_channels=1)
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 1)).astype("uint8")
+    np.testing.assert_allclose(grey(pixels), colour(np.repeat(pixels, 3, -1)), atol=1e-5)
+
+
+@pytest.mark.parametrize("num_channels", [2, 4, 13])
+def test_more_channels_are_tiled_and_rescaled(golden, num_channels):
+    """FAULTS B1: preprocess, predict and the normalisation follow."""
+    model = from_pretrained(golden / "vit_token.npz", num_channels=num_channels)
+    kernel = _values(from_pretrained(golden / "vit_token.npz"))["patch_embedding/projection/kernel"]
+    tiled = np.concatenate([kernel] * 5, axis=2)[:, :, :num_channels] * (3 / num_channels)
+    ours = _values(model)["patch_embedding/projection/kernel"]
+    np.testing.assert_allclose(ours, tiled, rtol=1e-6)
+    assert len(model.preprocessing.mean) == num_channels
+    pixels = np.zeros((2, 40, 50, num_channels), "uint8")
+    assert model.predict(model.preprocess(pixels), verbose=0).shape == (2, 10)
+
+
+def test_config_of_other_channels_is_honoured(golden):
+    """FAULTS B3."""
+    model = from_pretrained(golden / "hf_vit_1channel_no_qkv_bias")
+    assert model.config.num_channels == 1 and len(model.preprocessing.mean) == 1
+    assert model.get_layer("block_0").attention.qkv.bias is None
+
+
+def test_missing_and_stray_tensors_raise_and_strict_is_the_way_out(golden, tmp_path):
+    """FAULTS C2."""
+    tensors = dict(np.load(golden / "vit_token.npz"))
+    del tensors["head/bias"]
+    tensors["stray/kernel"] = np.zeros(3, "float32")
+    np.savez(tmp_path / "broken.npz", **tensors)
+    with pytest.raises(ValueError, match=r"- head/bias\n\+ stray/kernel"):
+        from_pretrained(tmp_path / "broken.npz")
+    loose = from_pretrained(tmp_path / "broken.npz", strict=False)
+    assert not _values(loose)["head/bias"].any()
+    whole = from_pretrained(golden / "vit_token.npz")
+    np.testing.assert_array_equal(_values(loose)["head/kernel"], _values(whole)["head/kernel"])
+
+
+def test_loading_twice_gives_the_same_model(golden):
+    """FAULTS C2: nothing is random."""
+    one, two = (from_pretrained(golden / "hf_vit") for _ in range(2))
+    pixels = np.zeros((1, 32, 32, 3), "uint8")
+    np.testing.assert_array_equal(one(pixels), two(pixels))
+
+
+def test_rates_are_the_callers(golden):
+    model = from_pretrained(golden / "hf_vit", drop_path_rate=0.2, dropout_rate=0.1)
+    assert model.config.drop_path_rate == 0.2 and model.config.attention_dropout_rate == 0.0
+    assert model.get_layer("block_2").drop_path1.rate == pytest.approx(0.2)
+
+
+def test_bare_file_wants_heads(golden, tmp_path):
+    shutil.copy(golden / "hf_vit" / "model.safetensors", tmp_path / "bare.safetensors")
+    with pytest.raises(ValueError, match="`num_heads` must be given"):
+        from_pretrained(tmp_path / "bare.safetensors")
+    model = from_pretrained(tmp_path / "bare.safetensors", num_heads=4, include_normalization=False)
+    expected = np.load(golden / "hf_vit" / "expected.npz")
+    assert _difference(model(expected["images"]), expected["logits"]) <= TOLERANCE
+
+
+def test_unknown_field_and_unknown_source(golden):
+    with pytest.raises(ValueError, match="'num_head'.*num_heads"):
+        from_pretrained(golden / "hf_vit", num_head=4)
+    with pytest.raises(ValueError, match="vit_base_patch16_224"):
+        from_pretrained("vit_base_patch16_224.augreg_in21k_ft_in1")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"num_classes": 0},
+        {"num_classes": 0, "representation_size": 16},
+        {"image_size": (16, 32), "qkv_bias": False, "num_channels": 1},
+        {"pool": "mean", "class_token": False},
+        {"pool": "mean"},
+        {"representation_size": 7},
+        {"activation": "gelu", "layer_norm_epsilon": 1e-12, "patch_size": (2, 4)},
+    ],
+    ids=str,
+)
+def test_save_pretrained_and_back_is_bit_exact(tiny_config, random_weights, tmp_path, fields):
+    config = dataclasses.replace(tiny_config, **fields)
+    labels = [f"class {i}" for i in range(config.num_classes)] or None
+    preprocessing = PreprocessingConfig(resize="crop", crop_fraction=0.875, antialias=True)
+    model = random_weights(ViT(config, preprocessing, labels=labels))
+    save_pretrained(model, tmp_path / "saved")
+    again = from_pretrained(tmp_path / "saved")
+    assert again.config == config and again.labels == model.labels
+    assert again.preprocessing == model.preprocessing
+    for path, value in _values(model).items():
+        np.testing.assert_array_equal(_values(again)[path], value)
+    assert not [p for p in (tmp_path / "saved").iterdir() if p.name.startswith(".")]
+
+
+def test_saving_replaces_nothing_when_it_fails(tiny_config, tmp_path, monkeypatch):
+    model = ViT(tiny_config)
+    save_pretrained(model, tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setattr(
+        "keras_vit.zoo.hf_safetensors.writing.json_writer",
+        lambda value: lambda path: path.write_text(1),
+    )
+    with pytest.raises(TypeError):
+        save_pretrained(model, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_quantized_model_has_no_plain_weights(tiny_config, tmp_path):
+    model = ViT(tiny_config)
+    model.quantize("int8")
+    with pytest.raises(ValueError, match="Received: a quantized model"):
+        save_pretrained(model, tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+    with pytest.raises(ValueError, match="must be a `keras_vit.ViT`"):
+        save_pretrained(keras.Sequential(), tmp_path / "saved")
+
+
+def test_origin_travels_with_the_model(golden, tmp_path):
+    model = from_pretrained(golden / "vit_token.npz")
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.origin == model.origin and again.origin["source"] == "vit_token.npz"
+    assert isinstance(again, keras_vit.ViT)
