@@ -1,0 +1,112 @@
+"""How the command line speaks: results on stdout; notices, progress and errors on stderr."""
+
+import csv
+import functools
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, JustifyMethod
+from rich.logging import RichHandler
+from rich.progress import track
+from rich.table import Table
+
+# Names of files may look like markup.
+console = Console(markup=False, highlight=False, emoji=False)
+errors = Console(markup=False, highlight=False, emoji=False, stderr=True)
+
+_HANDLER = RichHandler(console=errors, show_time=False, show_level=False, show_path=False)
+
+
+def show_notices() -> None:
+    """Show what the package tells by its logger."""
+    logging.getLogger("keras_vit").addHandler(_HANDLER)
+
+
+def say(text: str) -> None:
+    """Print a result."""
+    console.print(text, soft_wrap=True)
+
+
+def complain(text: str) -> None:
+    """Print what went wrong."""
+    errors.print(text, soft_wrap=True, style="red")
+
+
+def printable(path: str | os.PathLike) -> str:
+    """A path as text that every terminal takes; file names may be any bytes."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def percent(share: float) -> str:
+    """`0.934` as `93.4 %`."""
+    return f"{share:.1%}".replace("%", " %")
+
+
+def show_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], justify: JustifyMethod = "right"
+) -> None:
+    """Print a table; `justify` is for all columns but the first."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify=justify if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def print_tabbed(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows for another program to read, under one line of names."""
+    writer = csv.writer(sys.stdout, "excel-tab", lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+
+
+def with_progress(items: Iterable[Any], total: int, what: str) -> Iterable[Any]:
+    """The same items, with a progress bar on a terminal."""
+    return track(items, what, total, console=errors, disable=not errors.is_terminal)
+
+
+def guarded(verb: Callable) -> Callable:
+    """Make a verb end, for a fault that is not the program's own, with one line and a code.
+
+    `KERAS_VIT_TRACEBACK=1` leaves errors as they are. A `KeyboardInterrupt` may carry a text.
+    """
+
+    @functools.wraps(verb)
+    def run(*args, **kwargs):
+        try:
+            return verb(*args, **kwargs)
+        except KeyboardInterrupt as interruption:
+            complain(str(interruption) or "interrupted")
+            raise typer.Exit(130) from None
+        except (ValueError, OSError, FloatingPointError, MemoryError) as error:
+            if os.environ.get("KERAS_VIT_TRACEBACK") or not _is_explained(error):
+                raise
+            complain(f"error: {_message(error)}")
+            raise typer.Exit(1) from None
+
+    return run
+
+
+def _is_explained(error: Exception) -> bool:
+    """Whether the error's text tells a user all; a stray `ValueError` is a fault of ours."""
+    if isinstance(error, BrokenPipeError):
+        return False  # typer ends quietly
+    if not isinstance(error, ValueError):
+        return True
+    traceback = error.__traceback__
+    while traceback.tb_next:
+        traceback = traceback.tb_next
+    return traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "keras_vit"
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {printable(error.filename)}" if error.filename else ""
+        return error.strerror + where
+    return str(error) or "out of memory"

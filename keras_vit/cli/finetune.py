@@ -1,0 +1,241 @@
+"""`keras-vit finetune`: a folder of pictures into a trained model."""
+
+import contextlib
+import datetime
+import shlex
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from keras_vit import runs
+from keras_vit.cli.console import errors, percent, printable, say
+from keras_vit.cli.demonstration import demonstrate
+from keras_vit.cli.sources import checkpoint_named, open_model
+from keras_vit.config import Pair, as_pair
+from keras_vit.data import ImageFolder, index_folder
+from keras_vit.model import ViT
+from keras_vit.pretrained import from_pretrained
+from keras_vit.recipes import RECIPES
+from keras_vit.training.run_directory import (
+    BEST_FILE,
+    HISTORY_FILE,
+    LAST_FILE,
+    RUN_FILE,
+    TENSORBOARD_FOLDER,
+    UNREADABLE_FILE,
+    check_run_directory,
+)
+
+_TOLD_FILES = (BEST_FILE, LAST_FILE, HISTORY_FILE, RUN_FILE, UNREADABLE_FILE, TENSORBOARD_FOLDER)
+_MOST_LEFT_OUT = 10
+
+
+def _image_size(text: str) -> Pair:
+    """`384`, or `384x256` for height and width."""
+    sides = text.lower().split("x")
+    try:
+        return as_pair([int(side) for side in sides] * (3 - len(sides)), "--image-size")
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither SIDE nor HEIGHTxWIDTH, in pixels.") from None
+
+
+Data = Annotated[
+    Path | None,
+    typer.Argument(
+        help="A folder: one subfolder a class, or train/ and val/ that hold those. "
+        "Without it: a demonstration on bundled pictures.",
+        show_default=False,
+    ),
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model", "-m", help="What to start from: see `keras-vit list`; a path; or 'bundled'."
+    ),
+]
+RecipeName = Annotated[Literal[tuple(RECIPES)], typer.Option("--recipe", help="How to train.")]
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--directory",
+        "-d",
+        help="Where the files of the run go.",
+        show_default="runs/DATE_TIME",
+    ),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(min=1, help="Updates of the weights.", show_default="the recipe's"),
+]
+Epochs = Annotated[
+    int | None, typer.Option(min=1, help="Passes over the pictures, instead of --steps.")
+]
+BatchSize = Annotated[
+    int | None, typer.Option(min=1, help="Pictures a step.", show_default="64 or all")
+]
+LearningRate = Annotated[
+    float | None,
+    typer.Option(help="The highest rate.", show_default="the recipe's, by batch size"),
+]
+WarmupSteps = Annotated[
+    int | None,
+    typer.Option(min=0, help="Steps of rising rate.", show_default="the recipe's share"),
+]
+ImageSize = Annotated[
+    Any,
+    typer.Option(
+        parser=_image_size,
+        metavar="SIDE|HEIGHTxWIDTH",
+        help="Pixels that the model sees. The paper fine-tunes at 384.",
+        show_default="the model's",
+    ),
+]
+Validation = Annotated[
+    Path | None, typer.Option(help="A folder of the same classes to validate on.")
+]
+ValidationFraction = Annotated[
+    float, typer.Option(help="Else: share of DATA to draw for that, if it has no val/; 0: none.")
+]
+EarlyStopping = Annotated[
+    int | None, typer.Option(min=1, help="End after so many epochs without a better one.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --directory.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete the run in --directory.")]
+Seed = Annotated[int, typer.Option(help="Of split, order, augmentation and dropout.")]
+
+
+def finetune(
+    context: typer.Context,
+    data: Data = None,
+    model: Model = "google/vit-base-patch16-224-in21k",
+    recipe: RecipeName = "paper_sgd",
+    directory: Directory = None,
+    steps: Steps = None,
+    epochs: Epochs = None,
+    batch_size: BatchSize = None,
+    learning_rate: LearningRate = None,
+    warmup_steps: WarmupSteps = None,
+    image_size: ImageSize = None,
+    validation: Validation = None,
+    validation_fraction: ValidationFraction = 0.2,
+    early_stopping: EarlyStopping = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    seed: Seed = 0,
+):
+    """Train a pretrained model on a folder of pictures.
+
+    \b
+      keras-vit finetune                       demonstration, minutes on a CPU, no network
+      keras-vit finetune flowers/ -d runs/1    the paper's recipe, 500 steps
+      keras-vit finetune flowers/ -d runs/1 --resume               after Ctrl-C
+      keras-vit finetune flowers/ --image-size 384 --batch-size 64 --learning-rate 0.01
+      keras-vit finetune flowers/ -m vit_small_patch16_224.augreg_in21k --epochs 20
+
+    Every file is decoded once before the training; those that are no pictures are listed and
+    left out. The directory keeps best.keras, last.keras, history.csv and run.json, each whole
+    at any time.
+    """
+    if resume and directory is None:
+        raise typer.BadParameter("needs the --directory of the run.", param_hint="'--resume'")
+    path = directory or Path("runs") / f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
+    path = path.expanduser()
+    if data is None:
+        _refuse_options(context)
+        demonstrate(path, overwrite)
+        return
+    check_run_directory(path, resume, overwrite)
+    folder = index_folder(data, validation, validation_fraction, seed)
+    _tell_data(folder, path)
+    vit = _open(model, len(folder.class_names), image_size, path / LAST_FILE if resume else None)
+    with _ways_to_go_on(context.obj, path, named=directory is not None):
+        run = runs.finetune(
+            vit,
+            folder,
+            recipe=recipe,
+            directory=path,
+            steps=steps,
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            warmup_steps=warmup_steps,
+            early_stopping=early_stopping,
+            resume=resume,
+            overwrite=overwrite,
+            seed=seed,
+            verbose=1 if sys.stdout.isatty() else 2,
+        )
+    _tell_result(run)
+
+
+def _refuse_options(context: typer.Context) -> None:
+    """The demonstration has its own settings."""
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name).name == "COMMANDLINE"
+        if given and parameter.name not in ("directory", "overwrite"):
+            raise typer.BadParameter(
+                "needs DATA; the demonstration takes --directory and --overwrite only.",
+                param_hint=f"'{parameter.opts[0]}'",
+            )
+
+
+def _tell_data(folder: ImageFolder, directory: Path) -> None:
+    say(folder.summary)
+    for file, reason in folder.unreadable[:_MOST_LEFT_OUT]:
+        errors.print(f"left out: {printable(file)} {reason}", soft_wrap=True, style="yellow")
+    if len(folder.unreadable) > _MOST_LEFT_OUT:
+        errors.print(f"... all in {directory / UNREADABLE_FILE}", soft_wrap=True, style="yellow")
+
+
+def _open(name: str, num_classes: int, image_size: Pair | None, last: Path | None) -> ViT:
+    """The model to train, or, in form only, that of the run to go on with."""
+    if last is None or not last.exists():
+        return from_pretrained(
+            checkpoint_named(name), num_classes, reset_head=True, image_size=image_size
+        )
+    model = open_model(str(last))
+    if image_size not in (None, model.config.image_size):
+        raise ValueError(
+            "A run resumes with the arguments it was started with. Received: "
+            f"--image-size {image_size}, the run has {model.config.image_size}."
+        )
+    return model
+
+
+@contextlib.contextmanager
+def _ways_to_go_on(arguments: list[str], directory: Path, named: bool) -> Iterator[None]:
+    """Say after Ctrl-C what is kept and what to type."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".* files were left out")  # said already
+            yield
+    except KeyboardInterrupt:
+        command = [word for word in arguments if word not in ("--resume", "--overwrite")]
+        command += [*([] if named else ["--directory", str(directory)]), "--resume"]
+        last = directory / LAST_FILE
+        kept = f"the last checkpoint is whole: {last}" if last.exists() else "no checkpoint yet"
+        raise KeyboardInterrupt(
+            f"interrupted; {kept}. Continue with --resume:\n  keras-vit {shlex.join(command)}"
+        ) from None
+
+
+def _tell_result(run: runs.Run) -> None:
+    is_validated = "val_accuracy" in run.history
+    accuracies = run.history["val_accuracy" if is_validated else "accuracy"]
+    best = max(accuracies)
+    what = "validation" if is_validated else "training"
+    say(
+        f"\nBest {what} accuracy: {percent(best)}, "
+        f"epoch {accuracies.index(best) + 1} of {len(accuracies)}."
+    )
+    directory = shlex.quote(str(run.directory))
+    names = [name for name in _TOLD_FILES if (run.directory / name).exists()]
+    say(f"Files in {directory}: {', '.join(names)}")
+    say(
+        f"Next:\n  keras-vit predict {directory} PICTURE...\n"
+        f"  keras-vit export {directory} {shlex.quote(str(run.directory / 'saved_model'))}"
+    )

@@ -1,0 +1,68 @@
+"""What a user of the shell may call a model."""
+
+import zipfile
+from pathlib import Path
+
+import keras
+
+from keras_vit import assets
+from keras_vit.model import ViT
+from keras_vit.pretrained import from_pretrained
+from keras_vit.training.run_directory import BEST_FILE, LAST_FILE, RUN_FILE
+
+SOURCE_HELP = (
+    "The directory of a run (its best.keras, else its last.keras), a .keras file, 'bundled', "
+    "or a name, URL or path that keras_vit.from_pretrained takes"
+)
+
+
+def checkpoint_named(name: str) -> str | Path:
+    """What `from_pretrained` takes for `name`, which may be `bundled`."""
+    return assets.checkpoint() if name == "bundled" else name
+
+
+def is_saved_model(source: str) -> bool:
+    """Whether a SavedModel lies at `source`."""
+    return (Path(source).expanduser() / "saved_model.pb").is_file()
+
+
+def open_model(source: str) -> ViT:
+    """Load the model that a user named.
+
+    Args:
+        source: As `SOURCE_HELP` says.
+
+    Raises:
+        ValueError: If it is no ViT.
+        OSError: If it cannot be had.
+    """
+    if is_saved_model(source):
+        raise ValueError(
+            "`SOURCE` must be a model to be loaded into Keras. "
+            f"Received: {source!r}, a SavedModel, which is for serving. Give the run it came from."
+        )
+    path = Path(source).expanduser()
+    for file in (path / BEST_FILE, path / LAST_FILE, path):
+        if file.is_file() and file.suffix == ".keras":
+            return _load_keras_file(file)
+    if (path / RUN_FILE).exists():
+        raise FileNotFoundError(
+            f"`SOURCE` must hold a checkpoint. Received: {source!r}, a run that ended before its "
+            "first. Go on with it by `keras-vit finetune ... --resume`."
+        )
+    return from_pretrained(checkpoint_named(source))
+
+
+def _load_keras_file(path: Path) -> ViT:
+    try:
+        model = keras.saving.load_model(path, compile=False)
+    except (ValueError, TypeError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"`SOURCE` must be a whole .keras file. Received: {str(path)!r} ({error})."
+        ) from error
+    if not isinstance(model, ViT):
+        raise ValueError(
+            "`SOURCE` must be a `keras_vit.ViT`. "
+            f"Received: {str(path)!r}, a {type(model).__name__}."
+        )
+    return model

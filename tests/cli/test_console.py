@@ -1,0 +1,75 @@
+import errno
+import logging
+
+import pytest
+import typer
+
+import keras_vit
+from keras_vit.cli.console import guarded, percent, print_tabbed, printable, show_notices
+
+
+def ends_with(capsys, error: BaseException) -> tuple[int, str]:
+    def verb():
+        raise error
+
+    with pytest.raises(typer.Exit) as ended:
+        guarded(verb)()
+    return ended.value.exit_code, capsys.readouterr().err
+
+
+def test_a_users_fault_is_one_line_and_code_1(capsys):
+    with pytest.raises(typer.Exit) as ended:
+        guarded(lambda: keras_vit.recipe("paper_sdg"))()
+    assert ended.value.exit_code == 1
+    line = capsys.readouterr().err
+    assert line == "error: Unknown recipe. Received: 'paper_sdg'. Did you mean: paper_sgd?\n"
+
+
+def test_faults_of_the_machine_have_their_text(capsys):
+    full = OSError(errno.ENOSPC, "`directory` needs room", "[red]runs")
+    assert ends_with(capsys, full) == (1, "error: `directory` needs room: [red]runs\n")
+    assert ends_with(capsys, OSError("own words")) == (1, "error: own words\n")
+    assert ends_with(capsys, MemoryError()) == (1, "error: out of memory\n")
+    assert ends_with(capsys, FloatingPointError("loss")) == (1, "error: loss\n")
+
+
+def test_ctrl_c_is_code_130(capsys):
+    assert ends_with(capsys, KeyboardInterrupt()) == (130, "interrupted\n")
+    assert ends_with(capsys, KeyboardInterrupt("go on so")) == (130, "go on so\n")
+
+
+def test_faults_of_the_program_keep_their_traceback():
+    for error in (ValueError("of another package"), TypeError("bug"), BrokenPipeError()):
+
+        def verb(error=error):
+            raise error
+
+        with pytest.raises(type(error)):
+            guarded(verb)()
+
+
+def test_traceback_on_demand(monkeypatch):
+    monkeypatch.setenv("KERAS_VIT_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="Unknown recipe"):
+        guarded(lambda: keras_vit.recipe("paper_sdg"))()
+
+
+def test_names_of_files_may_be_any_bytes(capsys):
+    print(printable("caf\udce9.png"))
+    assert capsys.readouterr().out == "caf\N{REPLACEMENT CHARACTER}.png\n"
+
+
+def test_tabs_in_a_cell_stay_in_it(capsys):
+    print_tabbed(("file", "label"), [("a\tb", 1), ("c", None)])
+    assert capsys.readouterr().out == 'file\tlabel\n"a\tb"\t1\nc\t\n'
+
+
+def test_percent():
+    assert percent(0.9345) == "93.5 %"
+
+
+def test_notices_of_the_package_are_shown_once(capsys):
+    show_notices()
+    show_notices()
+    logging.getLogger("keras_vit.pretrained").warning("The head [bold] is new.")
+    assert capsys.readouterr().err.strip() == "The head [bold] is new."

@@ -1,0 +1,47 @@
+import csv
+
+from keras_vit.zoo.catalogue import catalogue, find
+
+
+def rows_of(result) -> list[dict[str, str]]:
+    return list(csv.DictReader(result.out.splitlines(), delimiter="\t"))
+
+
+def test_a_pipe_gets_every_model_tab_separated(command):
+    result = command("list")
+    rows = {row["id"]: row for row in rows_of(result)}
+    assert result.code == 0
+    assert list(rows) == sorted(catalogue())
+    row = rows["vit_base_patch16_224.orig_in21k_hub"]
+    assert row["other_name"] == "google/vit-base-patch16-224-in21k"
+    assert int(row["parameters"]) == find(row["id"]).parameters
+    assert (row["pixels"], row["classes"], row["top1"]) == ("224", "0", "")
+    assert row["licence"] == "Apache-2.0"
+    assert {row["loadable"] for row in rows.values()} == {"yes", "no"}
+
+
+def test_top1_says_who_measured_it(command):
+    for row in rows_of(command("list")):
+        assert bool(row["top1"]) == bool(row["measured_by"])
+
+
+def test_a_pattern_fits_any_name(command):
+    google = rows_of(command("list", "google/*"))
+    assert google and all(row["other_name"].startswith("google/") for row in google)
+    assert len(rows_of(command("list", "large"))) == len(rows_of(command("list", "*large*"))) > 0
+
+
+def test_no_match_is_code_1_with_close_matches(command):
+    result = command("list", "vit_bsae_patch16_224*")
+    assert result.code == 1
+    assert result.out == ""
+    assert result.err.startswith("error: Unknown model.")
+    assert "vit_base_patch16_224." in result.err
+
+
+def test_a_terminal_gets_a_table(command, terminal):
+    result = command("list", "vit_base_patch16_*")
+    assert result.code == 0
+    assert "parameters" in result.out and "86." in result.out and " M" in result.out
+    assert "[1] measured by: " in result.out
+    assert "\t" not in result.out
