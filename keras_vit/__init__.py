@@ -11,7 +11,7 @@ from keras_vit.startup import silent_import
 with silent_import():
     import keras  # noqa: F401 (the first import of TensorFlow)
 
-from keras_vit import layers
+from keras_vit import assets, layers
 from keras_vit.config import VARIANTS, PreprocessingConfig, ViTConfig
 from keras_vit.model import ViT
 from keras_vit.training.optimizers import MomentumSGD
@@ -33,6 +33,7 @@ __all__ = [
     "PreprocessingConfig",
     "ViT",
     "ViTConfig",
+    "assets",
     "layers",
     *_LAZY,
 ]
@@ -47,4 +48,4 @@ def __getattr__(name: str):
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
+    return sorted(__all__)

@@ -43,7 +43,10 @@ def unknown_name(what: str, name: object, known: Iterable[str]) -> ValueError:
     """Return the error for a name that is in no table, listing close matches."""
     known = list(known)
     close = difflib.get_close_matches(str(name), known, n=5, cutoff=0.5)
-    hint = f"Did you mean: {', '.join(close)}?" if close else f"Known: {', '.join(known[:20])}."
+    more = f", ... ({len(known)} in all)" if len(known) > 20 else ""
+    hint = (
+        f"Did you mean: {', '.join(close)}?" if close else f"Known: {', '.join(known[:20])}{more}."
+    )
     return ValueError(f"Unknown {what}. Received: {name!r}. {hint}")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit import resample
+from keras_vit import assets, resample
 from keras_vit.config import Pair, ViTConfig
 from keras_vit.model import ViT
 from keras_vit.zoo import hf_safetensors, native, read_checkpoint
@@ -51,7 +51,8 @@ def from_pretrained(
 
     Args:
         source: An id of `keras_vit.list_models()`, a Hugging Face Hub id with an optional
-            `@revision`, `hf://...`, an `https://` or `gs://` URL, a file, or a directory.
+            `@revision`, `hf://...`, an `https://` or `gs://` URL, a file, a directory, or
+            `"bundled"`: the small model that the package carries (28 x 28 pixels, one channel).
         num_classes: None gives what the source gives: its logits, or, of a source without a
             head, its pooled output. 0 gives the pooled features before any tanh layer. k gives
             k logits: the source's head if it has k, else a new one of zeros.
@@ -89,6 +90,8 @@ def from_pretrained(
     model = keras_vit.from_pretrained("google/vit-base-patch16-224", num_classes=10)
     ```
     """
+    if source == "bundled":
+        source = assets.checkpoint()
     fetched = fetch(source, revision, token, cache_dir, local_files_only)
     if source_image_size is not None:
         config_fields["source_image_size"] = source_image_size

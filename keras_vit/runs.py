@@ -28,6 +28,7 @@ from keras_vit.training.run_directory import (
     check_run_directory,
     check_settings,
     prepare_run_directory,
+    read_run,
     write_run,
     write_unreadable,
 )
@@ -96,9 +97,9 @@ def finetune(
     `directory` gets `run.json` (settings, versions, data), `history.csv`, `last.keras` and
     `best.keras` (highest validation accuracy, else lowest training loss), `unreadable.txt` if
     any file was left out, and logs for TensorBoard. Each file is whole at
-    any time: an interrupted run goes on from its last epoch with `resume=True` and the same
-    arguments, and sees the batches that it would have seen. (A `tf.data.Dataset` must repeat
-    itself for that.)
+    any time: an interrupted run goes on from its last epoch with `resume=True`, the same data and
+    seed, and sees the batches that it would have seen. (A `tf.data.Dataset` must repeat itself
+    for that.) Steps, batch size and rates that are not given again are those of the run.
 
     An epoch ends with validation and checkpoint. With `epochs` it is one pass over the pictures,
     `ceil(pictures / batch_size)` steps; with `steps` a tenth of the run, or one pass if that is
@@ -158,6 +159,11 @@ def finetune(
     model = _open_model(model, data, path / LAST_FILE if resume else None)
     check_fits(model, data)
     plan = _make_plan(data.train, recipe, steps, epochs, batch_size, learning_rate, warmup_steps)
+    if resume:
+        stored = read_run(path)["settings"]
+        early_stopping = early_stopping or stored["early_stopping"]
+        if all(value is None for value in (steps, epochs, batch_size, learning_rate, warmup_steps)):
+            plan = _Plan(**{field.name: stored[field.name] for field in dataclasses.fields(_Plan)})
     model.compile(
         **recipe.compile_arguments(plan.learning_rate, plan.total_steps, plan.warmup_steps)
     )

@@ -373,7 +373,7 @@ def test_labels_are_one_a_class(tiny_config):
 
 def test_public_names_exist_and_stay():
     """TRAPS 1, 17: importing the modules behind them must not put a module in their place."""
-    names = [name for name in keras_vit.__all__ if name not in ("VARIANTS", "layers")]
+    names = [n for n in keras_vit.__all__ if n not in ("VARIANTS", "assets", "layers")]
     first = {name: getattr(keras_vit, name) for name in names}
     for module in ("exporters", "recipes", "runs", "pretrained", "zoo.catalogue"):
         importlib.import_module(f"keras_vit.{module}")

@@ -281,6 +281,10 @@ def test_quantized_model_has_no_plain_weights(tiny_config, tmp_path):
         save_pretrained(keras.Sequential(), tmp_path / "saved")
 
 
+def test_bundled_by_its_name():
+    assert from_pretrained("bundled", num_classes=0).output.shape == (None, 128)
+
+
 def test_origin_travels_with_the_model(golden, tmp_path):
     model = from_pretrained(golden / "vit_token.npz")
     model.save(tmp_path / "model.keras")

@@ -132,13 +132,39 @@ def test_interrupted_before_the_first_checkpoint(arrays, tmp_path):
     assert run.history["step"] == [3, 6]
 
 
+def test_resume_needs_no_argument_again(arrays, tmp_path):
+    """Steps, batch and rates are in the directory, and early stopping too."""
+    arguments = {"epochs": 3, "batch_size": 5, "learning_rate": 0.02, "early_stopping": 9}
+    with pytest.raises(KeyboardInterrupt):
+        finetune(
+            make_model(), arrays, directory=tmp_path, callbacks=[Interrupt(1)], **arguments,
+            verbose=0,
+        )  # fmt: skip
+    before = json.loads((tmp_path / "run.json").read_text())["settings"]
+    run = finetune(make_model(), arrays, directory=tmp_path, resume=True, verbose=0)
+    assert run.history["step"] == [3, 6, 9]
+    assert json.loads((tmp_path / "run.json").read_text())["settings"] == before
+    assert before["learning_rate"] == 0.02 and before["early_stopping"] == 9
+
+
+def test_default_batch_and_rate(tmp_path):
+    """64 pictures a step, and the paper's rate for 512 in proportion; all are in `run.json`."""
+    images = np.zeros((70, 16, 16, 3), "uint8")
+    images[::2] = 200
+    labels = np.arange(70) % 2
+    finetune(make_model(), (images, labels), directory=tmp_path, steps=1, verbose=0)
+    settings = json.loads((tmp_path / "run.json").read_text())["settings"]
+    assert settings["batch_size"] == 64
+    assert settings["learning_rate"] == pytest.approx(0.03 * 64 / 512)
+
+
 def test_resume_refuses_other_settings(arrays, tmp_path):
     arguments = {"train": arrays, "batch_size": 4, "verbose": 0, "directory": tmp_path}
     finetune(make_model(), epochs=1, **arguments)
     with pytest.raises(ValueError, match=r"total_steps=6 \(the run has 3\)"):
         finetune(make_model(), epochs=2, resume=True, **arguments)
     fewer = (arrays[0][:8], arrays[1][:8])
-    with pytest.raises(ValueError, match="data="):
+    with pytest.raises(ValueError, match="other pictures, labels or split"):
         finetune(make_model(), epochs=1, resume=True, **{**arguments, "train": fewer})
 
 
@@ -240,7 +266,8 @@ def test_early_stopping_puts_the_best_epoch_back(arrays, tmp_path, with_director
         learning_rate=0.1,
         verbose=0,
     )
-    best = int(np.argmax(run.history["val_accuracy"]))
+    accuracies, losses = run.history["val_accuracy"], run.history["val_loss"]
+    best = max(range(len(losses)), key=lambda epoch: (accuracies[epoch], -losses[epoch]))
     assert len(run.history["epoch"]) == best + 3 < 30
     assert run.metrics["val_accuracy"] == run.history["val_accuracy"][best]
     loss, accuracy = model.evaluate(arrays[0].astype("float32"), arrays[1], verbose=0)
@@ -316,6 +343,6 @@ def test_unreadable_files_are_told(tmp_path):
         run = finetune(
             make_model(), tmp_path / "pictures", directory=tmp_path / "run", steps=1, verbose=0
         )
-    assert "broken.jpg: " in (run.directory / "unreadable.txt").read_text()
+    assert "broken.jpg is" in (run.directory / "unreadable.txt").read_text()
     described = json.loads((run.directory / "run.json").read_text())
     assert described["settings"]["batch_size"] == 4

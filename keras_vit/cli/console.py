@@ -4,6 +4,7 @@ import csv
 import functools
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
-from rich.logging import RichHandler
 from rich.progress import track
 from rich.table import Table
 
@@ -19,12 +19,26 @@ from rich.table import Table
 console = Console(markup=False, highlight=False, emoji=False)
 errors = Console(markup=False, highlight=False, emoji=False, stderr=True)
 
-_HANDLER = RichHandler(console=errors, show_time=False, show_level=False, show_path=False)
+# How an error of the Python functions names an argument, and how the shell does.
+_PYTHON_SPELLING = re.compile(
+    r"`(resume|overwrite)(?:=True)?`|`(validation_fraction|steps|epochs|batch_size|learning_rate|"
+    r"warmup_steps|early_stopping|image_size|seed)`"
+)
+
+
+class _Notices(logging.Handler):
+    """The package's log on the console, unwrapped."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        errors.print(self.format(record), soft_wrap=True, style="yellow")
+
+
+_NOTICES = _Notices()
 
 
 def show_notices() -> None:
     """Show what the package tells by its logger."""
-    logging.getLogger("keras_vit").addHandler(_HANDLER)
+    logging.getLogger("keras_vit").addHandler(_NOTICES)
 
 
 def say(text: str) -> None:
@@ -109,4 +123,7 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f": {printable(error.filename)}" if error.filename else ""
         return error.strerror + where
-    return str(error) or "out of memory"
+    text = _PYTHON_SPELLING.sub(
+        lambda match: "`--" + (match[1] or match[2]).replace("_", "-") + "`", str(error)
+    )
+    return text or "out of memory"

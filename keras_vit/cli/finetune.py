@@ -14,7 +14,7 @@ import typer
 from keras_vit import runs
 from keras_vit.cli.console import errors, percent, printable, say
 from keras_vit.cli.demonstration import demonstrate
-from keras_vit.cli.sources import checkpoint_named, open_model
+from keras_vit.cli.sources import open_model
 from keras_vit.config import Pair, as_pair
 from keras_vit.data import ImageFolder, index_folder
 from keras_vit.model import ViT
@@ -98,7 +98,10 @@ Validation = Annotated[
     Path | None, typer.Option(help="A folder of the same classes to validate on.")
 ]
 ValidationFraction = Annotated[
-    float, typer.Option(help="Else: share of DATA to draw for that, if it has no val/; 0: none.")
+    float,
+    typer.Option(
+        min=0.0, max=0.99, help="Else: share of DATA to draw for that, if it has no val/; 0: none."
+    ),
 ]
 EarlyStopping = Annotated[
     int | None, typer.Option(min=1, help="End after so many epochs without a better one.")
@@ -142,6 +145,8 @@ def finetune(
     """
     if resume and directory is None:
         raise typer.BadParameter("needs the --directory of the run.", param_hint="'--resume'")
+    if steps is not None and epochs is not None:
+        raise typer.BadParameter("exclude each other.", param_hint="'--steps' and '--epochs'")
     path = directory or Path("runs") / f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
     path = path.expanduser()
     if data is None:
@@ -194,9 +199,7 @@ def _tell_data(folder: ImageFolder, directory: Path) -> None:
 def _open(name: str, num_classes: int, image_size: Pair | None, last: Path | None) -> ViT:
     """The model to train, or, in form only, that of the run to go on with."""
     if last is None or not last.exists():
-        return from_pretrained(
-            checkpoint_named(name), num_classes, reset_head=True, image_size=image_size
-        )
+        return from_pretrained(name, num_classes, reset_head=True, image_size=image_size)
     model = open_model(str(last))
     if image_size not in (None, model.config.image_size):
         raise ValueError(

@@ -54,19 +54,21 @@ def _fits(row: ModelRow, pattern: str) -> bool:
 
 
 def _show(rows: list[ModelRow]) -> None:
+    # A narrow terminal keeps the ids whole, since they are there to be copied.
+    last = 7 if console.width >= 115 else 3
     measurers = list(dict.fromkeys(row.measured_by for row in rows if row.measured_by))
     show_table(
-        ("id", "parameters", "pixels", "classes", "top-1", "licence", "loads"),
+        ("id", "top-1", "parameters", "pixels", "classes", "licence", "loads")[:last],
         [
             (
                 row.id,
+                f"{row.top1:.2f} [{measurers.index(row.measured_by) + 1}]" if row.top1 else "",
                 f"{row.parameters / 1e6:.1f} M" if row.parameters else "",
                 str(row.image_size),
                 str(row.num_classes),
-                f"{row.top1:.2f} [{measurers.index(row.measured_by) + 1}]" if row.top1 else "",
                 row.licence,
                 "yes" if row.loadable else "no",
-            )
+            )[:last]
             for row in rows
         ],
     )

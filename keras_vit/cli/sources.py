@@ -5,7 +5,6 @@ from pathlib import Path
 
 import keras
 
-from keras_vit import assets
 from keras_vit.model import ViT
 from keras_vit.pretrained import from_pretrained
 from keras_vit.training.run_directory import BEST_FILE, LAST_FILE, RUN_FILE
@@ -14,11 +13,6 @@ SOURCE_HELP = (
     "The directory of a run (its best.keras, else its last.keras), a .keras file, 'bundled', "
     "or a name, URL or path that keras_vit.from_pretrained takes"
 )
-
-
-def checkpoint_named(name: str) -> str | Path:
-    """What `from_pretrained` takes for `name`, which may be `bundled`."""
-    return assets.checkpoint() if name == "bundled" else name
 
 
 def is_saved_model(source: str) -> bool:
@@ -50,7 +44,7 @@ def open_model(source: str) -> ViT:
             f"`SOURCE` must hold a checkpoint. Received: {source!r}, a run that ended before its "
             "first. Go on with it by `keras-vit finetune ... --resume`."
         )
-    return from_pretrained(checkpoint_named(source))
+    return from_pretrained(source)
 
 
 def _load_keras_file(path: Path) -> ViT:

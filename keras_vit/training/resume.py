@@ -36,10 +36,16 @@ class TrainingState:
 
     @property
     def best_epoch(self) -> int | None:
-        """Index of the row of highest validation accuracy, else of lowest training loss."""
+        """Index of the row of highest validation accuracy, else of lowest training loss.
+
+        Of equal accuracies, as a few validation pictures give them, the lowest loss counts.
+        """
         if not self.history:
             return None
-        scores = [row.get("val_accuracy", -row["loss"]) for row in self.history]
+        scores = [
+            (row.get("val_accuracy", 0.0), -row.get("val_loss", row["loss"]))
+            for row in self.history
+        ]
         return scores.index(max(scores))
 
     def is_stalled(self, patience: int | None) -> bool:

@@ -100,7 +100,9 @@ def check_settings(path: pathlib.Path, settings: dict[str, Any]) -> None:
     stored = read_run(path)["settings"]
     settings = json.loads(json.dumps(settings))
     different = [
-        f"{name}={settings.get(name)!r} (the run has {stored.get(name)!r})"
+        "other pictures, labels or split"
+        if name == "data"
+        else f"{name}={settings.get(name)!r} (the run has {stored.get(name)!r})"
         for name in sorted(stored.keys() | settings.keys())
         if stored.get(name) != settings.get(name)
     ]
@@ -125,6 +127,6 @@ def write_run(path: pathlib.Path, description: dict[str, Any]) -> None:
 def write_unreadable(path: pathlib.Path, unreadable: tuple[tuple[str, str], ...]) -> None:
     """Write one line for each file that was left out, if any was."""
     if unreadable:
-        lines = "".join(f"{file}: {reason}\n" for file, reason in unreadable)
+        lines = "".join(f"{file} {reason}\n" for file, reason in unreadable)
         with replacing(path / UNREADABLE_FILE) as temporary:
             temporary.write_bytes(os.fsencode(lines))

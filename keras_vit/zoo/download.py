@@ -122,7 +122,8 @@ def _resolve_name(name: str, revision: str | None) -> tuple[str, str | None, Mod
         augreg = AUGREG_FILE.fullmatch(name)
         if augreg:
             return f"{BUCKETS_URL}vit_models/augreg/{augreg[1]}.npz", revision, None
-        if name.startswith(("/", "./", "../", "~")) or name.endswith(FILE_SUFFIXES):
+        is_path = name.startswith(("/", "./", "../", "~")) or name.count("/") > 1
+        if is_path or name.endswith(FILE_SUFFIXES):
             raise _nothing_at(name) from None
         if HUB_ID.fullmatch(name):
             return f"hf://{name}", revision, None

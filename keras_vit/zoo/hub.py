@@ -77,7 +77,8 @@ def fetch_repository(
     except DownloadError:
         raise
     except (OSError, httpx2.HTTPError, ValueError, RuntimeError) as error:
-        raise _explained(error, what, repository, cache, row) from error
+        # The client's own chain is four tracebacks long and says no more.
+        raise _explained(error, what, repository, cache, row) from None
     if not any(folder.glob("*.safetensors")):
         there = _listed_sizes(repository, folder.name, cache) or [p.name for p in folder.iterdir()]
         raise _no_safetensors(what, sorted(there), row, revision)
@@ -151,8 +152,10 @@ def _explained(
             return DownloadError(_answered(cause, what, repository, row))
         if isinstance(cause, httpx2.HTTPError):
             return DownloadError(
-                f"No connection to {constants.ENDPOINT} ({type(cause).__name__}), and {what} is "
-                f"not whole in the cache, {cache}. Check the network, HTTPS_PROXY and HF_ENDPOINT."
+                f"There is no folder {repository!r} here, so it was taken for a repository of the "
+                f"Hub; no connection to {constants.ENDPOINT} ({type(cause).__name__}), and {what} "
+                f"is not whole in the cache, {cache}. Check the name, the network, HTTPS_PROXY and "
+                "HF_ENDPOINT, or give the path of files that you fetched yourself."
             )
     if isinstance(error, LocalEntryNotFoundError):
         return DownloadError(

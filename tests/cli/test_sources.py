@@ -1,8 +1,8 @@
 import keras
 import pytest
 
-from keras_vit import assets
-from keras_vit.cli.sources import checkpoint_named, open_model
+from keras_vit import assets, from_pretrained
+from keras_vit.cli.sources import open_model
 
 
 def test_best_goes_before_last(model, tmp_path):
@@ -22,8 +22,7 @@ def test_what_from_pretrained_takes(checkpoint):
 
 
 def test_bundled_is_the_model_of_the_package():
-    assert checkpoint_named("bundled") == assets.checkpoint()
-    assert checkpoint_named("ViT-B_16") == "ViT-B_16"
+    assert open_model("bundled").labels == from_pretrained(assets.checkpoint()).labels
 
 
 def test_a_damaged_file(run_directory, tmp_path):

@@ -54,7 +54,7 @@ def test_best_epoch_is_of_highest_accuracy_else_lowest_loss():
         {"loss": 0.5, "val_accuracy": 0.7},
         {"loss": 0.1, "val_accuracy": 0.7},
     ]
-    assert TrainingState(history=by_accuracy).best_epoch == 1
+    assert TrainingState(history=by_accuracy).best_epoch == 2
 
 
 def test_stalled_after_patience():
@@ -80,3 +80,13 @@ def test_weights_that_the_last_update_broke_are_not_kept(tmp_path):
     with pytest.raises(FloatingPointError, match="at step 1"):
         model.fit(INPUTS * 1e10, TARGETS, batch_size=4, callbacks=[keeper], verbose=0)
     assert not list(tmp_path.iterdir())
+
+
+def test_of_equal_accuracies_the_lowest_loss_is_best():
+    """A few validation pictures give many equal accuracies, the first ones in the warm-up."""
+    rows = [
+        {"loss": 1.4, "val_loss": 1.37, "val_accuracy": 0.75},
+        {"loss": 0.9, "val_loss": 0.77, "val_accuracy": 0.75},
+        {"loss": 0.8, "val_loss": 0.70, "val_accuracy": 0.70},
+    ]
+    assert TrainingState(3, rows).best_epoch == 1

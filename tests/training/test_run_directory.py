@@ -61,7 +61,7 @@ def test_unreadable_files(tmp_path):
     write_unreadable(tmp_path, ())
     assert not list(tmp_path.iterdir())
     write_unreadable(tmp_path, (("a/\udce9.png", "is empty"), ("b.png", "is a PDF")))
-    assert (tmp_path / "unreadable.txt").read_bytes() == b"a/\xe9.png: is empty\nb.png: is a PDF\n"
+    assert (tmp_path / "unreadable.txt").read_bytes() == b"a/\xe9.png is empty\nb.png is a PDF\n"
 
 
 def test_description_round_trip(tmp_path):

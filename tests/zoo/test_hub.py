@@ -223,7 +223,8 @@ def test_no_connection(home):
         closed = server.url
     with FetchProcess(closed, home) as client:
         message = client.fetch("org/none")["message"]
-        assert f"No connection to {closed} (ConnectError)" in message
+        assert "no folder 'org/none' here" in message
+        assert f"no connection to {closed} (ConnectError)" in message
         assert str(home / "hub") in message
 
 
