@@ -21,7 +21,7 @@ format: .venv/.ready
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .venv-* dist build .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* dist build runs .pytest_cache .ruff_cache
 
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed. Set PYTHON=...")'

@@ -5,6 +5,8 @@ Reference: Dosovitskiy et al., *An Image is Worth 16x16 Words*, arXiv 2010.11929
 
 import dataclasses
 import difflib
+import math
+import numbers
 from collections.abc import Iterable
 
 ACTIVATIONS = ("gelu", "gelu_tanh")
@@ -39,9 +41,13 @@ def as_pair(value: int | Iterable[int], name: str) -> Pair:
     return whole
 
 
+def _is_real(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def unknown_name(what: str, name: object, known: Iterable[str]) -> ValueError:
     """Return the error for a name that is in no table, listing close matches."""
-    known = list(known)
+    known = list(dict.fromkeys(known))
     close = difflib.get_close_matches(str(name), known, n=5, cutoff=0.5)
     more = f", ... ({len(known)} in all)" if len(known) > 20 else ""
     hint = (
@@ -115,13 +121,19 @@ class ViTConfig:
         check_choice("position_embedding", self.position_embedding, POSITION_EMBEDDING_NAMES)
         for name in ("dropout_rate", "attention_dropout_rate", "drop_path_rate"):
             rate = getattr(self, name)
-            if not 0.0 <= rate < 1.0:
+            if not _is_real(rate) or not 0.0 <= rate < 1.0:
                 raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {rate!r}.")
-        if not self.layer_norm_epsilon > 0.0:
+        epsilon = self.layer_norm_epsilon
+        if not _is_real(epsilon) or not 0.0 < epsilon < 1.0:
             raise ValueError(
-                "`layer_norm_epsilon` must be above 0. "
-                f"Received: {self.layer_norm_epsilon!r}. The paper's code uses 1e-6."
+                "`layer_norm_epsilon` must be above 0 and below 1. "
+                f"Received: {epsilon!r}. The paper's code uses 1e-6."
             )
+        for name in ("qkv_bias", "class_token"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(
+                    f"`{name}` must be True or False. Received: {getattr(self, name)!r}."
+                )
         if self.pool == "token" and not self.class_token:
             raise ValueError(
                 "`pool='token'` reads the class token, but `class_token=False`. "
@@ -131,23 +143,19 @@ class ViTConfig:
 
     def _check_integers(self):
         for name in ("num_layers", "num_heads", "hidden_dim", "mlp_dim", "num_channels"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"`{name}` must be a positive integer. Received: {value!r}.")
-        classes, representation = self.num_classes, self.representation_size
-        if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0:
-            raise ValueError(
-                f"`num_classes` must be 0 (features) or a positive integer. Received: {classes!r}."
-            )
-        if representation is not None and (
-            isinstance(representation, bool)
-            or not isinstance(representation, int)
-            or representation < 1
-        ):
-            raise ValueError(
-                "`representation_size` must be None (no such layer) or a positive integer. "
-                f"Received: {representation!r}."
-            )
+            self._check_integer(name, 1, "a positive integer")
+        self._check_integer("num_classes", 0, "0 (features) or a positive integer")
+        if self.representation_size is not None:
+            none_or = "None (no such layer) or a positive integer"
+            self._check_integer("representation_size", 1, none_or)
+
+    def _check_integer(self, name: str, least: int, what: str):
+        """Whole numbers of any library are taken, as Python's."""
+        value = getattr(self, name)
+        is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if not is_whole or value < least:
+            raise ValueError(f"`{name}` must be {what}. Received: {value!r}.")
+        object.__setattr__(self, name, int(value))
 
     def _check_sizes(self):
         if self.hidden_dim % self.num_heads:
@@ -225,9 +233,10 @@ class PreprocessingConfig:
         object.__setattr__(self, "std", tuple(float(value) for value in self.std))
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         check_choice("resize", self.resize, RESIZE_MODES)
-        if not self.mean or len(self.mean) != len(self.std) or min(self.std) <= 0.0:
+        finite = all(map(math.isfinite, self.mean + self.std))
+        if not self.mean or len(self.mean) != len(self.std) or min(self.std) <= 0.0 or not finite:
             raise ValueError(
-                "`mean` and `std` need one number a channel, `std` above 0. "
+                "`mean` and `std` need one finite number a channel, `std` above 0. "
                 f"Received: mean={self.mean}, std={self.std}."
             )
         if not 0.0 < self.crop_fraction <= 1.0:

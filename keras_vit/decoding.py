@@ -5,18 +5,23 @@ alone runs. JPEG is decoded by the accurate integer DCT, which gives the pixels 
 (TensorFlow's default is up to 5 levels off). EXIF orientation is read from the bytes and applied.
 """
 
+import io
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from PIL import Image
 
 # What a turn does to a raster, by EXIF orientation: transposed first, then reversed.
 _TRANSPOSED = (5, 6, 7, 8)
 _REVERSED_ROWS = (3, 4, 7, 8)
 _REVERSED_COLUMNS = (2, 3, 6, 7)
 
+# A small file can announce a picture that fills the memory; PIL refuses from here on, too.
+MOST_PIXELS = 2 * (Image.MAX_IMAGE_PIXELS or 89_478_485)
 _SUPPORTED = "JPEG, PNG, WebP, GIF or BMP"
 _MAGIC = {
     b"\xff\xd8\xff": "JPEG",
@@ -116,16 +121,33 @@ def decode_error(path: str | os.PathLike) -> str | None:
         None if `decode_image` can read it, else the reason, to be put after the path.
     """
     try:
+        if Path(path).is_fifo():  # reading would wait for a writer
+            return "is a pipe, not a file"
         content = Path(path).read_bytes()
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     if not content:
         return "is empty (0 bytes)"
+    if _is_too_large(content):
+        return f"has more than {MOST_PIXELS / 1e6:.0f} million pixels; make it smaller"
     try:
         _decode_raster(_Bytes(content))
     except tf.errors.OpError:
         return _name_fault(content)
     return None
+
+
+def _is_too_large(content: bytes) -> bool:
+    """Whether a picture's header announces more than `MOST_PIXELS`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PIL warns of large pictures
+        try:
+            with Image.open(io.BytesIO(content)) as image:
+                return image.width * image.height > MOST_PIXELS
+        except Image.DecompressionBombError:
+            return True
+        except (OSError, ValueError, SyntaxError):
+            return False  # not PIL's, or damaged: decoding tells
 
 
 def _name_fault(content: bytes) -> str:

@@ -83,6 +83,11 @@ class ViT(keras.Model):
     ):
         preprocessing = (preprocessing or PreprocessingConfig()).for_channels(config.num_channels)
         policy = keras.dtype_policies.get(dtype)
+        if "float" not in policy.compute_dtype:
+            raise ValueError(
+                f"`dtype` must be a floating point policy. Received: dtype={dtype!r}. Try "
+                "'float32', 'mixed_bfloat16' or 'mixed_float16'; int8 comes by `model.quantize`."
+            )
         inputs = outputs = keras.Input((*config.image_size, config.num_channels), name="images")
         views = {}
         for layer in _layers(config, preprocessing, include_normalization, policy):
@@ -161,6 +166,9 @@ class ViT(keras.Model):
         Raises:
             ValueError: If a name is unknown.
         """
+        names = [names] if isinstance(names, str) else list(names)
+        if not names:
+            raise ValueError(f"`names` must not be empty. Known: {', '.join(self._views)}.")
         outputs = {}
         for name in names:
             if name not in self._views:
@@ -298,4 +306,8 @@ def _first_batch(x: Any) -> Any:
         return next(iter(x.take(1)), None)
     if isinstance(x, keras.utils.PyDataset):
         return x[0]
+    if isinstance(x, dict):
+        x = list(x.values())
+    if isinstance(x, (list, tuple)) and len(x) == 1:
+        x = x[0]
     return x[:64] if hasattr(x, "shape") and hasattr(x, "__getitem__") else None

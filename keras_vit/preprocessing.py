@@ -51,7 +51,8 @@ def preprocess(
     arrays = [_as_array(picture, num_channels) for picture in pictures]
     if not arrays:
         raise ValueError("`images` must hold at least one picture. Received: an empty list.")
-    check_pixel_range(arrays, "images")
+    for array in arrays:
+        check_pixel_range(array, "images")
     with tf.device("CPU"):
         batches = [
             _resize_pixels(tf.convert_to_tensor(array), preprocessing, image_size, num_channels)
@@ -155,6 +156,8 @@ def _as_array(picture: Any, num_channels: int) -> np.ndarray:
         if picture.mode[0] not in "IF" and num_channels in _PIL_MODES:
             picture = picture.convert(_PIL_MODES[num_channels])
     array = np.asarray(picture)
+    if array.dtype == np.uint16:  # has no kernels in TensorFlow
+        array = array.astype("int32")
     if not _is_number(array.dtype):
         raise ValueError(
             "`images` must be PIL images or arrays of integers or floats. Received: "

@@ -106,15 +106,15 @@ def from_pretrained(
         )
     changes = {
         "num_classes": stored.num_classes if num_classes is None else num_classes,
-        "image_size": image_size or stored.image_size,
-        "num_channels": num_channels or stored.num_channels,
+        "image_size": stored.image_size if image_size is None else image_size,
+        "num_channels": stored.num_channels if num_channels is None else num_channels,
         "drop_path_rate": drop_path_rate,
         "dropout_rate": dropout_rate,
         "attention_dropout_rate": attention_dropout_rate,
     }
+    _check_representation_size(representation_size, stored)
     if not keeps_head or num_classes == 0:
         changes["representation_size"] = representation_size
-        _check_representation_size(representation_size, stored)
     config = dataclasses.replace(stored, **changes)
     model = ViT(
         config,
@@ -150,6 +150,11 @@ def _weights_for(
         value = checkpoint.weight(path)
         if value is None:  # missing, with strict=False
             return None
+        if not np.isfinite(value).all():
+            raise ValueError(
+                f"{checkpoint.tensors.path} holds NaN or infinite numbers in {path}. "
+                "The file is damaged, or its training diverged: take another."
+            )
         if path == _POSITIONS:
             value = resample.resize_position_embeddings(
                 value,
@@ -194,7 +199,8 @@ def save_pretrained(model: ViT, directory: str | os.PathLike) -> None:
 
     The layout is that of Hugging Face transformers where it has this architecture
     (`config.json`, `model.safetensors`, `preprocessor_config.json`), so that transformers loads
-    it too, and our own otherwise. `from_pretrained` reads both back bit for bit.
+    it too, and our own otherwise. `from_pretrained` reads both back bit for bit; whether the
+    model normalises its pixels is not stored, but an argument there.
 
     Args:
         model: The model. A quantized one has no such form: save it as a `.keras` file.

@@ -148,11 +148,8 @@ def finetune(
     """
     recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe)
     _check_counts(steps=steps, epochs=epochs, batch_size=batch_size, early_stopping=early_stopping)
-    path = None if directory is None else pathlib.Path(directory).expanduser()
-    if path is not None:
-        check_run_directory(path, resume, overwrite)
-    elif resume:
-        raise ValueError("`resume=True` needs `directory`. Received: directory=None.")
+    _check_seed(seed)
+    path = _check_directory(directory, resume, overwrite)
     data = open_training_data(train, validation, validation_fraction, seed)
     _report(data)
     keras.utils.set_random_seed(seed)
@@ -185,6 +182,26 @@ def finetune(
         write_run(path, {**description, "metrics": metrics})
     history = {name: [row[name] for row in state.history] for name in row}
     return Run(model, history, metrics, path)
+
+
+def _check_seed(seed: int) -> None:
+    if not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**32:
+        raise ValueError(f"`seed` must be an integer from 0 to 2**32 - 1. Received: seed={seed!r}.")
+
+
+def _check_directory(
+    directory: str | os.PathLike | None, resume: bool, overwrite: bool
+) -> pathlib.Path | None:
+    """The directory as a path, if the run may use it."""
+    if directory == "":
+        raise ValueError("`directory` must be a path, or None. Received: directory=''.")
+    if directory is not None:
+        path = pathlib.Path(directory).expanduser()
+        check_run_directory(path, resume, overwrite)
+        return path
+    if resume:
+        raise ValueError("`resume=True` needs `directory`. Received: directory=None.")
+    return None
 
 
 def _check_counts(**counts: int | None) -> None:
@@ -225,6 +242,12 @@ def _open_model(model: Any, data: TrainingData, last: pathlib.Path | None) -> Vi
         raise ValueError(
             "A `tf.data.Dataset` does not say how many classes there are. Give `model` as "
             f"`keras_vit.from_pretrained({str(model)!r}, num_classes=..., reset_head=True)`."
+        )
+    if data.num_classes > len(data.train):
+        raise ValueError(
+            "Labels must be class indices from 0. Received: labels for "
+            f"{data.num_classes} classes, but {len(data.train)} pictures. Correct the labels, or "
+            "load the model with the `num_classes=` that you mean."
         )
     return from_pretrained(model, num_classes=data.num_classes, reset_head=True)
 

@@ -1,8 +1,10 @@
 import dataclasses
 
+import numpy as np
 import pytest
 
 from keras_vit import VARIANTS, PreprocessingConfig, ViTConfig
+from keras_vit.config import unknown_name
 
 BASE = VARIANTS["B/16"]
 
@@ -45,7 +47,7 @@ def test_errors_name_argument_value_and_remedy(fields, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"mean": (0.5,)}, "one number a channel"),
+        ({"mean": (0.5,)}, "one finite number a channel"),
         ({"std": (0.5, 0.0, 0.5)}, "above 0"),
         ({"interpolation": "lanczos"}, "Unknown `interpolation`"),
         ({"resize": "pad"}, "Unknown `resize`"),
@@ -61,3 +63,34 @@ def test_dicts_rebuild_the_values():
     assert ViTConfig(**BASE.to_dict()) == BASE
     preprocessing = PreprocessingConfig(resize="crop", crop_fraction=0.875, antialias=True)
     assert PreprocessingConfig(**preprocessing.to_dict()) == preprocessing
+
+
+def test_whole_numbers_of_numpy_are_taken():
+    config = dataclasses.replace(BASE, num_classes=np.int64(3), num_layers=np.int32(2))
+    assert (config.num_classes, config.num_layers) == (3, 2)
+    assert type(config.num_classes) is int
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"drop_path_rate": "x"}, "`drop_path_rate` must be at least 0.*'x'"),
+        ({"layer_norm_epsilon": "1e-6"}, "`layer_norm_epsilon` must be above 0.*'1e-6'"),
+        ({"layer_norm_epsilon": True}, "`layer_norm_epsilon` must be above 0"),
+        ({"qkv_bias": "x"}, "`qkv_bias` must be True or False"),
+        ({"num_classes": True}, "`num_classes` must be 0"),
+    ],
+)
+def test_wrong_types(fields, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(BASE, **fields)
+
+
+def test_statistics_are_finite():
+    with pytest.raises(ValueError, match="one finite number a channel"):
+        PreprocessingConfig(mean=(float("nan"),) * 3)
+
+
+def test_unknown_names_say_how_many_there_are():
+    error = str(unknown_name("thing", "zzz", [f"name{i}" for i in range(30)] * 2))
+    assert error.endswith("... (30 in all).")

@@ -1,8 +1,10 @@
 """TRAPS 11: JPEG's accurate DCT, EXIF orientation, WebP; and what is no picture."""
 
 import io
+import os
 import re
 import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -226,3 +228,22 @@ def test_decode_error_of_bad_files(name, tmp_path):
 def test_decode_error_of_no_file(tmp_path):
     assert "cannot be read" in decode_error(tmp_path / "absent.jpg")
     assert "cannot be read" in decode_error(tmp_path)
+
+
+def test_a_picture_that_fills_the_memory(tmp_path):
+    """A small file of one colour may announce more pixels than memory holds."""
+    raw = zlib.compress(b"\0" * 1000)
+    header = struct.pack(">IIBBBBB", 20_000, 20_000, 8, 0, 0, 0, 0)
+
+    def chunk(kind, data):
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", raw)
+    (tmp_path / "bomb.png").write_bytes(bomb + chunk(b"IEND", b""))
+    assert "more than 179 million pixels" in decode_error(tmp_path / "bomb.png")
+
+
+def test_a_pipe_is_no_picture(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jpg")
+    assert decode_error(tmp_path / "pipe.jpg") == "is a pipe, not a file"

@@ -243,6 +243,9 @@ def test_intermediates_share_weights_and_names(tiny_config, random_weights):
     block = model.get_layer("block_1")
     np.testing.assert_allclose(block(values["block_0"]), values["block_1"], atol=1e-6)
     np.testing.assert_array_equal(np.asarray(values["encoder_norm"])[:, 0], values["pooled"])
+    assert set(model.intermediates("pooled")(images)) == {"pooled"}
+    with pytest.raises(ValueError, match="must not be empty"):
+        model.intermediates([])
     with pytest.raises(ValueError, match="'block_7'.*block_"):
         model.intermediates(["block_7"])
 
@@ -310,8 +313,9 @@ def test_fit_warns_of_unit_range(tiny_config):
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     labels = np.array([0, 1, 2])
     images = _batch(tiny_config)
-    with pytest.warns(UserWarning, match="pixels 0..255.*from 0 to 1"):
-        model.fit(images / 255.0, labels, verbose=0)
+    for scaled in (images / 255.0, [images / 255.0], {"images": images / 255.0}):
+        with pytest.warns(UserWarning, match="pixels 0..255.*from 0 to 1"):
+            model.fit(scaled, labels, verbose=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.fit(images, labels, verbose=0)
@@ -329,6 +333,19 @@ def test_fit_takes_a_generator_whole(tiny_config):
     with pytest.warns(UserWarning, match="pixels 0..255"):
         model.fit(batches, steps_per_epoch=4, epochs=1, verbose=0)
     assert int(model.optimizer.iterations) == 4
+
+
+def test_another_number_of_channels_is_refused(tiny_config):
+    """FAULTS B: one channel would broadcast to three inside the normalisation."""
+    model = ViT(tiny_config)
+    for channels in (1, 4):
+        with pytest.raises(ValueError, match="must have 3 channels.*model.preprocess|found shape="):
+            model(np.zeros((2, 16, 16, channels), "float32"))
+
+
+def test_policy_must_be_floating_point(tiny_config):
+    with pytest.raises(ValueError, match="`dtype` must be a floating point.*'uint8'"):
+        ViT(tiny_config, dtype="uint8")
 
 
 def test_fit_compiled_by_xla(tiny_config):

@@ -295,3 +295,15 @@ def test_uint8_and_float_predict_the_same():
     logits = model.predict(pixels, verbose=0)
     np.testing.assert_allclose(logits, model.predict(pixels.astype("float32"), verbose=0))
     assert np.abs(logits - model.predict(pixels + np.float32(0.5), verbose=0)).max() > 1e-5
+
+
+def test_each_picture_of_a_list_is_looked_at():
+    """TRAPS 15: one scaled picture among whole ones."""
+    whole = np.full((8, 8, 3), 200.0, "float32")
+    with pytest.raises(ValueError, match="pixels 0..255"):
+        preprocess([whole, whole / 255.0], PreprocessingConfig(), (4, 4), 3)
+
+
+def test_sixteen_bit_arrays_of_small_values():
+    result = preprocess(np.full((9, 9), 7, "uint16"), PreprocessingConfig(), (4, 4), 3)
+    np.testing.assert_array_equal(result, np.full((1, 4, 4, 3), 7.0, "float32"))

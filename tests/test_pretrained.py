@@ -281,6 +281,76 @@ def test_quantized_model_has_no_plain_weights(tiny_config, tmp_path):
         save_pretrained(keras.Sequential(), tmp_path / "saved")
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_numbers_that_are_none_are_refused(golden, tmp_path, number):
+    """A file that loads and answers NaN for ever is worse than one that does not load."""
+    tensors = dict(np.load(golden / "vit_token.npz"))
+    tensors["head/kernel"] = tensors["head/kernel"] * number
+    np.savez(tmp_path / "diverged.npz", **tensors)
+    with pytest.raises(ValueError, match="NaN or infinite numbers in head/kernel"):
+        from_pretrained(tmp_path / "diverged.npz")
+    assert from_pretrained(tmp_path / "diverged.npz", num_classes=0).output.shape == (None, 32)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "bool", "complex64"])
+def test_weights_are_floating_point(golden, tmp_path, dtype):
+    tensors = dict(np.load(golden / "vit_token.npz"))
+    tensors["head/bias"] = tensors["head/bias"].astype(dtype)
+    np.savez(tmp_path / "cast.npz", **tensors)
+    with pytest.raises(ValueError, match=f"floating point weights.*head/bias of dtype {dtype}"):
+        from_pretrained(tmp_path / "cast.npz")
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "value"),
+    [
+        ("config.json", "model_type", ["vit"]),
+        ("config.json", "layer_norm_eps", None),
+        ("config.json", "hidden_dropout_prob", "0.1"),
+        ("config.json", "hidden_act", []),
+        ("config.json", "id2label", 5),
+        ("preprocessor_config.json", "rescale_factor", 0),
+        ("preprocessor_config.json", "rescale_factor", "x"),
+        ("preprocessor_config.json", "image_mean", 0.5),
+        ("preprocessor_config.json", "resample", [2]),
+        ("preprocessor_config.json", "keras_vit", {"bogus": 1}),
+    ],
+    ids=str,
+)
+def test_wrong_types_in_a_configuration(golden, tmp_path, file, field, value):
+    shutil.copytree(golden / "hf_vit", tmp_path, dirs_exist_ok=True)
+    path = tmp_path / file
+    values = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**values, field: value}))
+    with pytest.raises(ValueError, match="config.json|must be"):
+        from_pretrained(tmp_path)
+
+
+def test_misshapen_tensors_that_sizes_follow_from(golden, tmp_path):
+    tensors = dict(np.load(golden / "vit_token.npz"))
+    for name in ("embedding/kernel", "Transformer/posembed_input/pos_embedding"):
+        np.savez(tmp_path / "bad.npz", **{**tensors, name: np.zeros(1, "float32")})
+        with pytest.raises(ValueError, match=f"! {name}: expected . axes"):
+            from_pretrained(tmp_path / "bad.npz")
+
+
+@pytest.mark.parametrize("name", ["image_size", "num_channels"])
+def test_zero_is_not_the_sources_size(golden, name):
+    with pytest.raises(ValueError, match=f"`{name}` must be a positive integer.*0"):
+        from_pretrained(golden / "vit_token.npz", **{name: 0})
+
+
+def test_representation_size_is_checked_with_a_kept_head(golden):
+    with pytest.raises(ValueError, match="representation_size=8, the source has None"):
+        from_pretrained(golden / "vit_token.npz", representation_size=8)
+
+
+def test_a_keras_file_is_told(tiny_config, tmp_path):
+    ViT(tiny_config).save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="saved by Keras.*load_model"):
+        from_pretrained(tmp_path / "model.keras")
+
+
 def test_bundled_by_its_name():
     assert from_pretrained("bundled", num_classes=0).output.shape == (None, 128)
 

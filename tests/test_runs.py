@@ -147,6 +147,17 @@ def test_resume_needs_no_argument_again(arrays, tmp_path):
     assert before["learning_rate"] == 0.02 and before["early_stopping"] == 9
 
 
+@pytest.mark.parametrize("seed", [-1, 1.5, None])
+def test_seed(arrays, seed):
+    with pytest.raises(ValueError, match="`seed` must be an integer from 0"):
+        finetune(make_model(), arrays, seed=seed)
+
+
+def test_more_classes_than_pictures(arrays):
+    with pytest.raises(ValueError, match="labels for 1000 classes, but 12 pictures"):
+        finetune("bundled", (arrays[0], np.where(arrays[1], 999, 0)))
+
+
 def test_default_batch_and_rate(tmp_path):
     """64 pictures a step, and the paper's rate for 512 in proportion; all are in `run.json`."""
     images = np.zeros((70, 16, 16, 3), "uint8")

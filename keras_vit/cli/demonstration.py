@@ -10,6 +10,7 @@ import typer
 
 from keras_vit import assets, bundled
 from keras_vit.cli.console import complain, percent, say, show_table
+from keras_vit.cli.sources import open_model
 from keras_vit.exporters import export
 from keras_vit.training.run_directory import RUN_FILE
 
@@ -29,12 +30,16 @@ def demonstrate(directory: Path, overwrite: bool) -> None:
     _make_room(directory / "pretrained", exported, overwrite)
     say(
         f"The bundled model on {len(bundled.SEEDS)} seeds, beside the same model from random "
-        "initialisation: pictures of four classes that it never saw."
+        "initialisation: pictures of four classes that it never saw. Each run is of "
+        f"{bundled.STEPS} steps, about a minute on two cores."
     )
     comparison = bundled.compare_with_random(directory, bundled.SEEDS, _tell_run)
     _show(comparison)
-    export(comparison.run.model, exported, overwrite=overwrite)
-    say(f"Exported: {exported}. One test picture of each class through its `serve_bytes`:")
+    export(open_model(str(comparison.run.directory)), exported, overwrite=overwrite)
+    say(
+        f"Exported, the best checkpoint of the first run: {exported}. One test picture of each "
+        "class through its `serve_bytes`:"
+    )
     _classify(exported)
     say("Next:")
     for path in (comparison.run.directory, exported):

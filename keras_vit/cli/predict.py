@@ -144,8 +144,15 @@ def _open_vit(source: str) -> tuple[tuple[str, ...], Predictor]:
 def _open_saved_model(source: str) -> tuple[tuple[str, ...], Predictor]:
     path = Path(source).expanduser()
     description = path / "assets.extra" / "keras_vit.json"
-    loaded = tf.saved_model.load(str(path))
-    if not description.exists() or "serve_bytes" not in loaded.signatures:
+    try:
+        loaded = tf.saved_model.load(str(path))
+        labels = tuple(json.loads(description.read_text(encoding="utf-8"))["labels"])
+    except (ValueError, KeyError, IndexError, tf.errors.OpError, FileNotFoundError) as error:
+        raise ValueError(
+            "`SOURCE` must be a whole SavedModel that `keras-vit export` wrote. "
+            f"Received: {source!r} ({error}). Export it again."
+        ) from error
+    if "serve_bytes" not in loaded.signatures:
         raise ValueError(
             "`SOURCE` must be a SavedModel that `keras-vit export` wrote, for picture files. "
             f"Received: {source!r} with the signatures {', '.join(loaded.signatures)}."
@@ -157,7 +164,7 @@ def _open_saved_model(source: str) -> tuple[tuple[str, ...], Predictor]:
             encoded = [Path(file).read_bytes() for file in files[start : start + _BATCH_SIZE]]
             yield serve(encoded=tf.constant(encoded))["probabilities"].numpy()
 
-    return tuple(json.loads(description.read_text(encoding="utf-8"))["labels"]), probabilities
+    return labels, probabilities
 
 
 def _decode_all(files: list[str]) -> list[str | None]:

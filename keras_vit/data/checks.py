@@ -76,6 +76,11 @@ def check_examples(
         images, labels = _first_batch(examples, image_shape, name)
     if are_pixels:
         check_pixel_range(images, name)
+    if labels.dtype.kind not in "iu":
+        raise ValueError(
+            f"Labels in `{name}` must be integers. Received: labels of dtype {labels.dtype}. "
+            "One-hot labels become class indices by `argmax(-1)`."
+        )
     wrong = labels[(labels < 0) | (labels >= num_classes)]
     if wrong.size:
         raise ValueError(

@@ -147,6 +147,11 @@ def _as_examples(data: Any, name: str) -> Examples:
             f"(pictures,). Received: shapes {images.shape} and {labels.shape}. One-hot labels "
             "become class indices by `labels.argmax(-1)`."
         )
+    if images.dtype.kind not in "iuf":
+        raise ValueError(
+            f"`{name}` must hold images of integers or floats. "
+            f"Received: images of dtype {images.dtype}. Cast them to uint8, 0..255."
+        )
     if labels.dtype.kind not in "iu":
         raise ValueError(
             f"`{name}` must hold integer labels. Received: labels of dtype {labels.dtype}."

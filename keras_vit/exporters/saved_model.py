@@ -159,7 +159,7 @@ def _predictions(logits: Any, labels: tuple[str, ...], top_k: int) -> dict[str, 
     return {
         "logits": logits,
         "probabilities": probabilities,
-        "labels": tf.gather(tf.constant(labels), best),
+        "labels": tf.gather(tf.constant([os.fsencode(label) for label in labels]), best),
         "scores": scores,
     }
 
@@ -228,8 +228,8 @@ def _check_free(path: Path, overwrite: bool):
             f"`path` must not exist yet. Received: path={str(path)!r}. "
             "Give another, or `overwrite=True`."
         )
-    if not (path / "saved_model.pb").is_file():
+    if not (path / "assets.extra" / "keras_vit.json").is_file():
         raise FileExistsError(
-            "`overwrite=True` replaces an earlier SavedModel only. "
+            "`overwrite=True` replaces an earlier export of this package only. "
             f"Received: path={str(path)!r}, which is none. Remove it, or give another path."
         )

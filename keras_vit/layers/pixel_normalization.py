@@ -35,6 +35,12 @@ class PixelNormalization(keras.layers.Layer):
             )
 
     def call(self, pixels):
+        if pixels.shape[-1] != len(self.mean):  # one channel would broadcast to three
+            raise ValueError(
+                f"Pictures must have {len(self.mean)} channels, on the last axis. Received: "
+                f"shape={tuple(pixels.shape)}. `model.preprocess` converts grey and RGB, or load "
+                "the model with `num_channels=`."
+            )
         mean = ops.convert_to_tensor([255.0 * value for value in self.mean], dtype="float32")
         std = ops.convert_to_tensor([255.0 * value for value in self.std], dtype="float32")
         return (pixels - mean) / std

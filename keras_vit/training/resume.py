@@ -75,7 +75,9 @@ def load_training(model: keras.Model, path: pathlib.Path) -> TrainingState:
     try:
         with zipfile.ZipFile(path) as archive:
             state = TrainingState(**json.loads(archive.read(_STATE_MEMBER)))
-    except (zipfile.BadZipFile, KeyError) as error:
+        if not isinstance(state.step, int) or not state.history:
+            raise ValueError("its training state is empty")
+    except (zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"A run resumes from a `{LAST_FILE}` that `keras_vit.finetune` wrote. "
             f"Received: {str(path)!r} ({error}). Start again with `overwrite=True`."

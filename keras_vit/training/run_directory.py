@@ -115,7 +115,16 @@ def check_settings(path: pathlib.Path, settings: dict[str, Any]) -> None:
 
 def read_run(path: pathlib.Path) -> dict[str, Any]:
     """The contents of the directory's `run.json`."""
-    return json.loads((path / RUN_FILE).read_text(encoding="utf-8"))
+    try:
+        run = json.loads((path / RUN_FILE).read_text(encoding="utf-8"))
+    except ValueError:
+        run = None
+    if not isinstance(run, dict) or not isinstance(run.get("settings"), dict):
+        raise ValueError(
+            f"{path / RUN_FILE} is damaged: it does not say how the run was started. "
+            "Start again with `overwrite=True`."
+        )
+    return run
 
 
 def write_run(path: pathlib.Path, description: dict[str, Any]) -> None:

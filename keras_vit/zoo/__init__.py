@@ -4,6 +4,7 @@ from pathlib import Path
 
 from keras_vit.zoo import hf_safetensors, native, official_npz
 from keras_vit.zoo.checkpoint import Checkpoint
+from keras_vit.zoo.file_formats import WeightFileError
 from keras_vit.zoo.tensor_files import open_tensors
 
 # Each reads one key layout; the first that recognises a file reads it.
@@ -22,9 +23,17 @@ def read_checkpoint(path: str | Path, overrides: dict | None = None) -> Checkpoi
     """
     tensors = open_tensors(path)
     config_json = tensors.json("config.json")
-    for reader in READERS.values():
-        if reader.recognises(tensors, config_json):
-            return reader.read(tensors, config_json, overrides or {})
+    try:
+        for reader in READERS.values():
+            if reader.recognises(tensors, config_json):
+                return reader.read(tensors, config_json, overrides or {})
+    except (TypeError, IndexError, KeyError, AttributeError, ArithmeticError) as error:
+        raise WeightFileError(
+            tensors.path,
+            "cannot be understood: a field of its config.json or preprocessor_config.json has the "
+            f"wrong type, or a tensor the wrong rank ({error})",
+            "Compare them with those of the checkpoint's publisher.",
+        ) from error
     said = config_json.get("model_type") or config_json.get("architecture") if config_json else None
     raise ValueError(
         f"{path} has a layout that no reader knows ({', '.join(READERS)}). config.json says: "

@@ -73,7 +73,17 @@ class Checkpoint:
             raise KeyError(path)
         if not self.tensors.tensors.keys() >= set(rule.theirs):
             return None
-        return np.ascontiguousarray(keymap.apply(rule, self.tensors.read), dtype=np.float32)
+        return np.ascontiguousarray(keymap.apply(rule, self._read), dtype=np.float32)
+
+    def _read(self, name: str) -> np.ndarray:
+        value = self.tensors.read(name)
+        if value.dtype.kind != "f" and value.dtype.name != "bfloat16":
+            raise ValueError(
+                f"{self.tensors.path} must hold floating point weights. Received: {name} of dtype "
+                f"{value.dtype}. Quantized and other converted files are not read: take the "
+                "original."
+            )
+        return value
 
     def check(self, strict: bool = True) -> None:
         """Compare names and shapes with what the architecture needs; reads no tensor.

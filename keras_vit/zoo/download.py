@@ -25,7 +25,7 @@ AUGREG_FILE = re.compile(
     r"(?:--\w+-steps_\d+k-lr_[\d.]+-res_\d+)?)(?:\.npz)?",
     re.ASCII,
 )
-FILE_SUFFIXES = (".npz", ".safetensors", ".json")
+FILE_SUFFIXES = (".npz", ".safetensors", ".json", ".keras")
 
 
 @dataclasses.dataclass(frozen=True)

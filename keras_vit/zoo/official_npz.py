@@ -142,11 +142,15 @@ class _Layout:
         """Return the shape of the first tensor whose name matches, or None."""
         return next((s for name, s in self.shapes.items() if re.fullmatch(pattern, name)), None)
 
-    def need(self, name: str) -> tuple[int, ...]:
+    def need(self, name: str, rank: int) -> tuple[int, ...]:
         """Return the shape of a tensor that sizes are inferred from."""
         if name not in self.shapes:
             raise MissingWeightsError(self.tensors.path, [self.file_name(name)])
-        return self.shapes[name]
+        shape = self.shapes[name]
+        if len(shape) != rank:
+            line = f"{self.file_name(name)}: expected {rank} axes, found {shape}"
+            raise MissingWeightsError(self.tensors.path, [], misshapen=[line])
+        return shape
 
     def has_zero_head(self) -> bool:
         return {"head/kernel", "head/bias"} <= self.shapes.keys() and not self.tensors.read(
@@ -161,11 +165,11 @@ def _infer(layout: _Layout, overrides: dict) -> dict:
     """
     block = r"Transformer/encoderblock_(\d+)/"
     attention, mlp = "MultiHeadDotProductAttention_1", "MlpBlock_3/Dense_0"
-    *patch_size, num_channels, hidden_dim = layout.need("embedding/kernel")
+    *patch_size, num_channels, hidden_dim = layout.need("embedding/kernel", rank=4)
     heads = layout.find(rf"{block}{attention}/(query|key|value)/(kernel|bias)")
-    heads = heads or layout.need(f"Transformer/encoderblock_0/{attention}/query/kernel")
+    heads = heads or layout.need(f"Transformer/encoderblock_0/{attention}/query/kernel", rank=3)
     hidden = layout.find(rf"{block}{mlp}/(kernel|bias)")
-    hidden = hidden or layout.need(f"Transformer/encoderblock_0/{mlp}/kernel")
+    hidden = hidden or layout.need(f"Transformer/encoderblock_0/{mlp}/kernel", rank=2)
     head = layout.find("head/(kernel|bias)")
     pre_logits = layout.find("pre_logits/(kernel|bias)")
     blocks = [re.match(block, name) for name in layout.shapes]
@@ -194,7 +198,7 @@ def _infer_positions(
     class_token = "cls" in layout.shapes
     if "source_image_size" in overrides:
         return class_token, overrides["source_image_size"]
-    rows = layout.need(POSITIONS)[1]
+    rows = layout.need(POSITIONS, rank=3)[1]
     # A square and one more: the class token is missing from the file, not from the model.
     class_token |= math.isqrt(rows) ** 2 != rows and math.isqrt(rows - 1) ** 2 == rows - 1
     return class_token, square_image_size(layout.tensors.path, rows - class_token, patch_size)

@@ -166,6 +166,10 @@ def _open_npz(path: Path) -> Opened:
         raise WeightFileError(
             path, "is a torch pickle in a zip, whatever its name says", CONVERT_PICKLE
         )
+    if "metadata.json" in members and "config.json" in members:
+        raise WeightFileError(
+            path, "is a model saved by Keras", "Load it with `keras.saving.load_model`."
+        )
     if not headers:
         raise WeightFileError(
             path, "is a zip without .npy arrays", "Check that it is the right file."
@@ -221,6 +225,8 @@ def _open_shards(index: Path) -> Opened:
     if not isinstance(shard_of, dict) or not shard_of:
         raise WeightFileError(index, "has no `weight_map` of tensors to shards", DOWNLOAD_AGAIN)
     tensors, metadata = {}, {}
+    if not all(isinstance(shard, str) for shard in shard_of.values()):
+        raise WeightFileError(index, "has shards that are no file names", DOWNLOAD_AGAIN)
     for shard in sorted(set(shard_of.values())):
         file = index.parent / shard
         if Path(shard).name != shard:

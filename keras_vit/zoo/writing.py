@@ -23,6 +23,10 @@ def write_files(directory: str | Path, writers: dict[str, Callable[[Path], None]
         writers: By file name, a function that writes the path it is given.
     """
     directory = Path(directory)
+    if directory.exists() and not directory.is_dir():
+        raise NotADirectoryError(
+            f"`directory` must be a folder. Received: directory={str(directory)!r}, a file."
+        )
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".writing-", dir=directory) as temporary:
         for name, write in writers.items():

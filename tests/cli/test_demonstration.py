@@ -31,6 +31,7 @@ def compare(monkeypatch):
             run = directory / "pretrained"
             run.mkdir(parents=True)
             (run / "run.json").touch()
+            model.save(run / "best.keras")
             report("random", 1, random[1])
             return bundled.Comparison(pretrained, random, Run(model, {}, {}, run))
 

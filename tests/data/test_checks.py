@@ -51,3 +51,10 @@ def test_channels_must_fit():
 def test_a_dataset_must_give_batches(dataset, message):
     with pytest.raises(ValueError, match=message):
         check_examples(dataset, SHAPE, 3, "train")
+
+
+@pytest.mark.parametrize("labels", [LABELS + 0.5, np.array(["a", "b", "c", "a"])])
+def test_labels_are_integers(labels):
+    dataset = tf.data.Dataset.from_tensor_slices((IMAGES, labels)).batch(4)
+    with pytest.raises(ValueError, match="Labels in `train` must be integers"):
+        check_examples(dataset, SHAPE, 3, "train")

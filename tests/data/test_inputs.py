@@ -91,3 +91,9 @@ def test_fingerprint_follows_the_examples(tmp_path):
     assert fingerprint["validation"]["pictures"] == 2
     arrays = open_training_data((IMAGES, LABELS)).fingerprint()
     assert open_training_data((IMAGES, LABELS[::-1])).fingerprint() != arrays
+
+
+def test_masks_are_no_pictures():
+    images = np.zeros((4, 8, 8, 3), bool)
+    with pytest.raises(ValueError, match="images of dtype bool. Cast them to uint8"):
+        open_training_data((images, np.arange(4)))

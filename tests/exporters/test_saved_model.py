@@ -323,7 +323,7 @@ def test_only_an_export_is_overwritten(tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "file").touch()
     for name in ("notes", "file"):
-        with pytest.raises(FileExistsError, match="an earlier SavedModel only"):
+        with pytest.raises(FileExistsError, match="earlier export of this package only"):
             export(small(), tmp_path / name, overwrite=True)
     assert names(tmp_path) == ["file", "notes"]
 
@@ -333,6 +333,14 @@ def test_directory_that_cannot_be_written(tmp_path):
     with pytest.raises(OSError, match="`path` cannot be written.*Nothing was left there"):
         export(small(), tmp_path / "file" / "out")
     assert names(tmp_path) == ["file"]
+
+
+def test_overwrite_spares_what_is_not_ours(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "saved_model.pb").write_bytes(b"somebody's")
+    with pytest.raises(FileExistsError, match="earlier export of this package only"):
+        export(small(), tmp_path / "theirs", overwrite=True)
+    assert (tmp_path / "theirs" / "saved_model.pb").read_bytes() == b"somebody's"
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -90,3 +90,11 @@ def test_of_equal_accuracies_the_lowest_loss_is_best():
         {"loss": 0.8, "val_loss": 0.70, "val_accuracy": 0.70},
     ]
     assert TrainingState(3, rows).best_epoch == 1
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"step": 2, "history": []}', '{"other": 1}'])
+def test_a_damaged_state(tmp_path, text):
+    with zipfile.ZipFile(tmp_path / "last.keras", "w") as archive:
+        archive.writestr("training_state.json", text)
+    with pytest.raises(ValueError, match="that `keras_vit.finetune` wrote.*overwrite=True"):
+        load_training(None, tmp_path / "last.keras")

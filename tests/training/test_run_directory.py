@@ -67,3 +67,10 @@ def test_unreadable_files(tmp_path):
 def test_description_round_trip(tmp_path):
     write_run(tmp_path, {"settings": {"seed": 1}, "data": "näme"})
     assert read_run(tmp_path) == {"settings": {"seed": 1}, "data": "näme"}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"settings": 3}'])
+def test_a_damaged_description(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(ValueError, match="run.json is damaged.*overwrite=True"):
+        read_run(tmp_path)
