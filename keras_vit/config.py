@@ -41,6 +41,25 @@ def as_pair(value: int | Iterable[int], name: str) -> Pair:
     return whole
 
 
+def as_labels(labels: Iterable[str] | None, num_classes: int) -> tuple[str, ...] | None:
+    """Return one name a class, or None for None.
+
+    Raises:
+        ValueError: If `labels` are not as many as classes, or one text instead of many.
+    """
+    if labels is None:
+        return None
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise ValueError(f"`labels` must be a list of names. Received: labels={labels!r}.")
+    labels = tuple(str(label) for label in labels)
+    if len(labels) != num_classes:
+        raise ValueError(
+            "`labels` must hold one name a class. "
+            f"Received: {len(labels)} labels, num_classes={num_classes}."
+        )
+    return labels
+
+
 def _is_real(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from keras_vit import preprocessing as pixels
-from keras_vit.config import VARIANTS, PreprocessingConfig, ViTConfig, unknown_name
+from keras_vit.config import VARIANTS, PreprocessingConfig, ViTConfig, as_labels, unknown_name
 from keras_vit.layers import (
     HEADS,
     POSITION_EMBEDDINGS,
@@ -130,13 +130,7 @@ class ViT(keras.Model):
 
     @labels.setter
     def labels(self, labels: Iterable[str] | None):
-        labels = None if labels is None else tuple(str(label) for label in labels)
-        if labels is not None and len(labels) != self.config.num_classes:
-            raise ValueError(
-                "`labels` must hold one name a class. Received: "
-                f"{len(labels)} labels, num_classes={self.config.num_classes}."
-            )
-        self._labels = labels
+        self._labels = as_labels(labels, self.config.num_classes)
 
     def preprocess(self, images: Any) -> Any:
         """Make any pictures this model's input: resized by its checkpoint's rule, 0..255.

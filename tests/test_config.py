@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_vit import VARIANTS, PreprocessingConfig, ViTConfig
-from keras_vit.config import unknown_name
+from keras_vit.config import as_labels, unknown_name
 
 BASE = VARIANTS["B/16"]
 
@@ -94,3 +94,10 @@ def test_statistics_are_finite():
 def test_unknown_names_say_how_many_there_are():
     error = str(unknown_name("thing", "zzz", [f"name{i}" for i in range(30)] * 2))
     assert error.endswith("... (30 in all).")
+
+
+def test_labels_are_one_a_class():
+    assert as_labels(None, 3) is None
+    assert as_labels(["a", 1], 2) == ("a", "1")
+    with pytest.raises(ValueError, match="2 labels, num_classes=3"):
+        as_labels(("a", "b"), 3)

@@ -383,9 +383,12 @@ def test_from_variant():
 
 
 def test_labels_are_one_a_class(tiny_config):
-    assert ViT(tiny_config, labels="abcde").labels == ("a", "b", "c", "d", "e")
+    assert ViT(tiny_config, labels=list("abcde")).labels == ("a", "b", "c", "d", "e")
     with pytest.raises(ValueError, match="2 labels, num_classes=5"):
         ViT(tiny_config, labels=["cat", "dog"])
+    for labels in ("abcde", 5):
+        with pytest.raises(ValueError, match="`labels` must be a list of names"):
+            ViT(tiny_config, labels=labels)
 
 
 def test_public_names_exist_and_stay():

@@ -27,6 +27,7 @@ from typing import Any
 
 import keras
 
+from keras_vit.config import as_labels
 from keras_vit.layers import PixelNormalization
 from keras_vit.model import ViT
 from keras_vit.preprocessing import resize_image
@@ -48,7 +49,10 @@ def export_saved_model(
             f"the graph. Received: backend={keras.backend.backend()}. Save the model, then load "
             "and export it in a process with KERAS_BACKEND=tensorflow."
         )
-    labels = _checked_labels(model, labels)
+    num_classes = model.config.num_classes
+    if labels is None:
+        labels = model.labels or map(str, range(num_classes))
+    labels = as_labels(labels, num_classes)
     if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
         raise ValueError(f"`top_k` must be a positive integer. Received: top_k={top_k!r}.")
     # Endpoints track the variables that they use; `archive.track` as well would make Keras 3.15
@@ -67,19 +71,6 @@ def export_saved_model(
         extra.mkdir()
         (extra / "keras_vit.json").write_text(json.dumps(description, indent=2), "utf-8")
     return Path(path)
-
-
-def _checked_labels(model: ViT, labels: Iterable[str] | None) -> tuple[str, ...]:
-    num_classes = model.config.num_classes
-    if labels is None:
-        labels = model.labels or map(str, range(num_classes))
-    labels = tuple(str(label) for label in labels)
-    if len(labels) != num_classes:
-        raise ValueError(
-            "`labels` must hold one name a class. Received: "
-            f"{len(labels)} labels, num_classes={num_classes}."
-        )
-    return labels
 
 
 def _add_endpoints(archive: Any, model: ViT, labels: tuple[str, ...], top_k: int):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.config import Pair, PreprocessingConfig, ViTConfig
+from keras_vit.config import Pair, PreprocessingConfig, ViTConfig, as_labels
 from keras_vit.zoo import hf_preprocessing, writing
 from keras_vit.zoo.checkpoint import (
     Checkpoint,
@@ -116,7 +116,7 @@ def write(
             "`config` must be a ViT as transformers has it: a class token, learned positions, "
             f"no tanh layer before a head. Received: {config}. Use the `native` layout."
         )
-    writing.check_labels(labels, config.num_classes)
+    labels = as_labels(labels, config.num_classes)
     prefix = "vit." if config.num_classes else ""
 
     def spell(name: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.config import PreprocessingConfig, ViTConfig
+from keras_vit.config import PreprocessingConfig, ViTConfig, as_labels
 from keras_vit.zoo import writing
 from keras_vit.zoo.checkpoint import Checkpoint, source_config, variable_shapes
 from keras_vit.zoo.keymap import Rule
@@ -84,7 +84,7 @@ def write(
     Raises:
         ValueError: If labels and classes differ in number.
     """
-    writing.check_labels(labels, config.num_classes)
+    labels = as_labels(labels, config.num_classes)
     values = {
         "model_type": MODEL_TYPE,
         "format_version": FORMAT_VERSION,

@@ -86,15 +86,6 @@ def weights_writer(
     return write
 
 
-def check_labels(labels: tuple[str, ...] | None, num_classes: int) -> None:
-    """Raise ValueError unless there is a label for every class, or none at all."""
-    if labels is not None and len(labels) != num_classes:
-        raise ValueError(
-            "`labels` must be None or name every class once. "
-            f"Received: {len(labels)} labels, num_classes={num_classes}."
-        )
-
-
 def _safetensors_header(shapes: dict[str, tuple[int, ...]]) -> bytes:
     """Return the length and the JSON that a safetensors file begins with."""
     # transformers asks for this very metadata before it reads a file.

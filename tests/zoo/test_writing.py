@@ -1,5 +1,4 @@
 import json
-from functools import partial
 
 import numpy as np
 import pytest
@@ -55,11 +54,3 @@ def test_files_are_replaced_together_or_not_at_all(tmp_path):
         writing.write_files(directory, {"a.json": writing.json_writer({}), "b": fail})
     assert json.loads((directory / "a.json").read_text(encoding="utf-8")) == {"a": "é"}
     assert [entry.name for entry in directory.iterdir()] == ["a.json"]
-
-
-def test_labels_are_counted():
-    writing.check_labels(None, 3)
-    writing.check_labels(("a", "b"), 2)
-    check = partial(writing.check_labels, ("a", "b"))
-    with pytest.raises(ValueError, match="`labels` must.*2 labels, num_classes=3"):
-        check(3)
