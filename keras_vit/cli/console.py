@@ -120,10 +120,10 @@ def _is_explained(error: Exception) -> bool:
 
 
 def _message(error: Exception) -> str:
+    text = str(error)
     if isinstance(error, OSError) and error.strerror:
-        where = f": {printable(error.filename)}" if error.filename else ""
-        return error.strerror + where
+        text = error.strerror + (f": {printable(error.filename)}" if error.filename else "")
     text = _PYTHON_SPELLING.sub(
-        lambda match: "`--" + (match[1] or match[2]).replace("_", "-") + "`", str(error)
+        lambda match: "`--" + (match[1] or match[2]).replace("_", "-") + "`", text
     )
     return text or "out of memory"

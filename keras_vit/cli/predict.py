@@ -25,6 +25,7 @@ from keras_vit.cli.console import (
 )
 from keras_vit.cli.sources import SOURCE_HELP, is_saved_model, open_model
 from keras_vit.data import Split, evaluation_dataset
+from keras_vit.data.folder import is_ignored
 from keras_vit.decoding import decode_error
 from keras_vit.files import replacing
 
@@ -83,9 +84,7 @@ def _find(pictures: list[Path]) -> list[str]:
             continue
         found = [file for file in path.rglob("*") if file.is_file()]
         files += sorted(
-            str(file)
-            for file in found
-            if not any(part.startswith(".") for part in file.relative_to(path).parts)
+            str(file) for file in found if not any(map(is_ignored, file.relative_to(path).parts))
         )
     if not files:
         raise ValueError(

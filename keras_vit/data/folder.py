@@ -170,12 +170,13 @@ def _existing_folder(path: str | os.PathLike, name: str) -> pathlib.Path:
     return folder
 
 
-def _is_ignored(name: str) -> bool:
+def is_ignored(name: str) -> bool:
+    """Whether a file or folder of this name is passed over: hidden, or a file manager's."""
     return name.startswith(".") or name.lower() in _IGNORED_NAMES
 
 
 def _subfolders(folder: pathlib.Path) -> list[pathlib.Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not _is_ignored(path.name))
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not is_ignored(path.name))
 
 
 def _check_known(root: pathlib.Path, class_names: tuple[str, ...]) -> None:
@@ -202,7 +203,7 @@ def _walk(folder: pathlib.Path, visited: set[pathlib.Path]) -> Iterator[str]:
         return
     visited.add(folder.resolve())
     for path in folder.iterdir():
-        if _is_ignored(path.name):
+        if is_ignored(path.name):
             continue
         if path.is_dir():
             yield from _walk(path, visited)

@@ -138,7 +138,15 @@ class RunKeeper(keras.callbacks.Callback):
             **{name: float(value) for name, value in logs.items()},
         }
         self.state.history.append(row)
-        self._keep(is_best=self.state.best_epoch == len(self.state.history) - 1)
+        try:
+            self._keep(is_best=self.state.best_epoch == len(self.state.history) - 1)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"{error.strerror or error}: the files of step {self.state.step} could not be "
+                "written. The last whole checkpoint was kept: make room, then `resume=True`",
+                str(self.directory),
+            ) from error
         if self.state.is_stalled(self.patience):
             self.model.stop_training = True
 
