@@ -288,9 +288,8 @@ def _layers(
 
 def _policy_at(path: str, policy: keras.DTypePolicy, default: str) -> Any:
     """What a map of policies says of the layer at `path`, else `default`."""
-    if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
-        # `in` is always true of these maps, which have a default for every key.
-        return dict(policy.items()).get(path, default)
+    if isinstance(policy, keras.dtype_policies.DTypePolicyMap) and path in policy:
+        return policy[path]
     return default
 
 
