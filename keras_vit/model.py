@@ -172,12 +172,22 @@ class ViT(keras.Model):
 
     def fit(self, x: Any = None, *args, **kwargs):
         """As `keras.Model.fit`; warns when the pixels look like 0..1 and not 0..255."""
-        if self.include_normalization:
+        return super().fit(self._warn_of_unit_range(x), *args, **kwargs)
+
+    def evaluate(self, x: Any = None, *args, **kwargs):
+        """As `keras.Model.evaluate`; warns as `fit` does, but not from inside `fit`."""
+        if not kwargs.get("_use_cached_eval_dataset"):  # once an epoch, from `fit`
             x = self._warn_of_unit_range(x)
-        return super().fit(x, *args, **kwargs)
+        return super().evaluate(x, *args, **kwargs)
+
+    def predict(self, x: Any, *args, **kwargs):
+        """As `keras.Model.predict`; warns as `fit` does."""
+        return super().predict(self._warn_of_unit_range(x), *args, **kwargs)
 
     def _warn_of_unit_range(self, x: Any) -> Any:
         """Look at the first batch of `x`. Returns `x`, or an equal generator."""
+        if not self.include_normalization:
+            return x
         if isinstance(x, types.GeneratorType):
             first = next(x, None)
             x = itertools.chain([first], x) if first is not None else x

@@ -316,9 +316,15 @@ def test_fit_warns_of_unit_range(tiny_config):
     for scaled in (images / 255.0, [images / 255.0], {"images": images / 255.0}):
         with pytest.warns(UserWarning, match="pixels 0..255.*from 0 to 1"):
             model.fit(scaled, labels, verbose=0)
+    with pytest.warns(UserWarning, match="pixels 0..255.*from 0 to 1"):
+        model.predict(images / 255.0, verbose=0)
+    with pytest.warns(UserWarning, match="pixels 0..255.*from 0 to 1"):
+        model.evaluate(images / 255.0, labels, verbose=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model.fit(images, labels, verbose=0)
+        model.fit(images, labels, validation_data=(images, labels), verbose=0)
+        model.predict(images.astype("uint8"), verbose=0)
+        model.evaluate(images, labels, verbose=0)
         model.fit(np.zeros_like(images), labels, verbose=0)
         bare = ViT(tiny_config, include_normalization=False)
         bare.compile("sgd", model.loss)
