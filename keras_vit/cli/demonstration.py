@@ -37,8 +37,8 @@ def demonstrate(directory: Path, overwrite: bool) -> None:
     _show(comparison)
     export(open_model(str(comparison.run.directory)), exported, overwrite=overwrite)
     say(
-        f"Exported, the best checkpoint of the first run: {exported}. One test picture of each "
-        "class through its `serve_bytes`:"
+        f"Exported, the first run's best checkpoint by these test pictures: {exported}. One of "
+        "each class through its `serve_bytes`:"
     )
     _classify(exported)
     say("Next:")
