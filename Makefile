@@ -10,7 +10,7 @@ demo: .venv/.ready
 	$(BIN)/keras-vit finetune $(DEMO_ARGUMENTS)
 
 test: .venv/.ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: .venv/.ready
 	$(BIN)/ruff check .

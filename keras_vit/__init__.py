@@ -12,9 +12,12 @@ with silent_import():
     import keras  # noqa: F401 (the first import of TensorFlow)
 
 from keras_vit import assets, layers
-from keras_vit.config import VARIANTS, PreprocessingConfig, ViTConfig
+from keras_vit.config import MixerConfig, PreprocessingConfig, ViTConfig
+from keras_vit.mixer import Mixer
 from keras_vit.model import ViT
+from keras_vit.training.layer_decay import layer_decay
 from keras_vit.training.optimizers import MomentumSGD
+from keras_vit.variants import MIXER_VARIANTS, VARIANTS
 
 __version__ = "0.1.0"
 
@@ -24,16 +27,21 @@ _LAZY = {
     "list_models": "keras_vit.zoo.catalogue",
     "recipe": "keras_vit.recipes",
     "finetune": "keras_vit.runs",
+    "evaluate": "keras_vit.evaluation",
     "export": "keras_vit.exporters",
 }
 
 __all__ = [
+    "MIXER_VARIANTS",
     "VARIANTS",
+    "Mixer",
+    "MixerConfig",
     "MomentumSGD",
     "PreprocessingConfig",
     "ViT",
     "ViTConfig",
     "assets",
+    "layer_decay",
     "layers",
     *_LAZY,
 ]

@@ -1,50 +1,42 @@
 """The Vision Transformer as an ordinary Keras model."""
 
 import dataclasses
-import itertools
-import types
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
 
-from keras_vit import preprocessing as pixels
-from keras_vit.config import VARIANTS, PreprocessingConfig, ViTConfig, as_labels, unknown_name
+from keras_vit import resample
+from keras_vit.checks import Pair, as_pair
+from keras_vit.config import PreprocessingConfig, ViTConfig
+from keras_vit.image_model import ImageModel, head_policy, linear_head
 from keras_vit.layers import (
     HEADS,
     POSITION_EMBEDDINGS,
+    AxialBlock,
+    DistillationHead,
     EncoderBlock,
     PatchEmbedding,
     PixelNormalization,
     PrefixTokens,
+    ResNetStem,
 )
-from keras_vit.layers.dtype_policy import nested_dtype_policy
-from keras_vit.layers.initializers import ReadWeights, weights_from
+from keras_vit.variants import VARIANTS
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ViT(keras.Model):
+class ViT(ImageModel):
     """A Vision Transformer: pictures in, logits or features out.
 
     A functional model inside, so `summary`, `get_layer`, `fit`, `.keras` files, LoRA,
     quantization and export work as on any other. Its layers are called, in order,
-    `normalization`, `patch_embedding`, `prefix_tokens`, `position_embedding`,
-    `embedding_dropout`, `block_0` ..., `encoder_norm`, `pool`, `pre_logits`, `head`; those that
-    a configuration has no use for are absent.
+    `normalization`, `resnet_stem`, `patch_embedding`, `prefix_tokens`, `position_embedding`,
+    `embedding_dropout`, `embedding_norm`, `block_0` ..., `encoder_norm`, `pool`, `pool_norm`,
+    `pre_logits`, `head`; those that a configuration has no use for are absent.
 
     Args:
-        config: The architecture.
-        preprocessing: How pictures become this model's pixels; `mean` and `std` are applied
-            inside the model.
-        labels: One name a class, or None.
-        include_normalization: False leaves `mean` and `std` to the caller.
-        origin: Where the weights come from, as JSON values, or None.
-        read_weights: Takes a variable's path and shape and returns its first value, or None
-            for the official initializer. Called once a variable, while building.
-        dtype: Policy of all layers, as in Keras. Normalization and head stay float32.
-        name: Name of the model.
-        **kwargs: `trainable`, as in `keras.Model`.
+        config: A `ViTConfig`, the architecture.
+        **kwargs: As in `ImageModel`.
 
     Call arguments:
         inputs: Pixels 0..255, `(batch, height, width, channels)` of the model's `image_size`.
@@ -69,213 +61,171 @@ class ViT(keras.Model):
         keys and values, and pixels are normalised inside the model.
     """
 
-    def __init__(
-        self,
-        config: ViTConfig,
-        preprocessing: PreprocessingConfig | None = None,
-        labels: Iterable[str] | None = None,
-        include_normalization: bool = True,
-        origin: dict[str, Any] | None = None,
-        read_weights: ReadWeights | None = None,
-        dtype: Any = None,
-        name: str = "vit",
-        **kwargs,
-    ):
-        preprocessing = (preprocessing or PreprocessingConfig()).for_channels(config.num_channels)
-        policy = keras.dtype_policies.get(dtype)
-        if "float" not in policy.compute_dtype:
+    config_class = ViTConfig
+    variants = VARIANTS
+
+    @staticmethod
+    def _make_layers(
+        config: ViTConfig, statistics: PreprocessingConfig | None, policy: keras.DTypePolicy
+    ) -> Iterator[keras.layers.Layer]:
+        if statistics is not None:
+            yield PixelNormalization(statistics.mean, statistics.std, name="normalization")
+        yield from _stem(config, policy)
+        positions = POSITION_EMBEDDINGS.get(config.position_embedding)
+        arguments = {"grid": config.grid, "num_prefix_tokens": config.num_prefix_tokens}
+        if config.position_embedding == "learned":
+            arguments["num_prefix_positions"] = config.num_prefix_positions
+        first = positions and positions(**arguments, dtype=policy, name="position_embedding")
+        if first:
+            yield first
+        yield keras.layers.Dropout(config.dropout_rate, dtype=policy, name="embedding_dropout")
+        if config.embedding_norm:
+            yield _norm("embedding_norm", config, policy)
+        for index in range(config.num_layers):
+            if index and config.position_insertion == "every_block_shared":
+                yield first
+            if index and config.position_insertion == "every_block":
+                name = f"position_embedding_{index}"
+                yield positions(**arguments, dtype=policy, name=name)
+            yield _block(config, policy, index)
+        if config.final_norm == "encoder":
+            yield _norm("encoder_norm", config, policy)
+        yield from _head(config, policy)
+
+    def attention_scores(self, blocks: int | Iterable[int] | None = None) -> keras.Model:
+        """A model that shares these weights and returns how much each token attends to each.
+
+        Scores are computed beside the model's own path, which stays as it is, and for these
+        blocks only.
+
+        Args:
+            blocks: Numbers of blocks, negative ones from the end; None for all.
+
+        Returns:
+            A `keras.Model` from pixels to a dict: `"block_3"` to float32
+            `(batch, heads, tokens, tokens)`, query then key, prefix tokens first; each row sums
+            to 1.
+
+        Raises:
+            ValueError: If there is no such block, or blocks are axial.
+        """
+        depth = self.config.num_layers
+        if self.config.axial:
             raise ValueError(
-                f"`dtype` must be a floating point policy. Received: dtype={dtype!r}. Try "
-                "'float32', 'mixed_bfloat16' or 'mixed_float16'; int8 comes by `model.quantize`."
+                "`attention_scores` needs blocks that attend from every token to every token. "
+                "Received: a model with axial=True."
             )
-        inputs = outputs = keras.Input((*config.image_size, config.num_channels), name="images")
-        views = {}
-        for layer in _layers(config, preprocessing, include_normalization, policy):
-            with weights_from(layer, read_weights):
-                outputs = layer(outputs)
-            views[layer.name] = outputs
-        super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
-        self.dtype_policy = policy
-        self.config = config
-        self.preprocessing = preprocessing
-        self.include_normalization = include_normalization
-        self.origin = origin
-        self.labels = labels
-        self._views = {_VIEW_NAMES.get(name, name): view for name, view in views.items()}
-
-    @classmethod
-    def from_variant(cls, name: str, *, dtype: Any = None, **fields) -> "ViT":
-        """A model of the paper, freshly initialised.
-
-        Args:
-            name: A key of `keras_vit.VARIANTS`, e.g. `"B/16"`.
-            dtype: Policy of all layers, as in Keras.
-            **fields: Fields of `ViTConfig` to replace, e.g. `num_classes=10`.
-
-        Raises:
-            ValueError: If the name or a field is unknown.
-        """
-        if name not in VARIANTS:
-            raise unknown_name("variant", name, VARIANTS)
-        known = [field.name for field in dataclasses.fields(ViTConfig)]
-        for field in fields:
-            if field not in known:
-                raise unknown_name("field of `ViTConfig`", field, known)
-        return cls(dataclasses.replace(VARIANTS[name], **fields), dtype=dtype)
-
-    @property
-    def labels(self) -> tuple[str, ...] | None:
-        """One name a class, or None."""
-        return self._labels
-
-    @labels.setter
-    def labels(self, labels: Iterable[str] | None):
-        self._labels = as_labels(labels, self.config.num_classes)
-
-    def preprocess(self, images: Any) -> Any:
-        """Make any pictures this model's input: resized by its checkpoint's rule, 0..255.
-
-        Args:
-            images: One picture or many, as `keras_vit.preprocessing.preprocess` takes them.
-
-        Returns:
-            float32 `(batch, height, width, channels)`.
-        """
-        return pixels.preprocess(
-            images, self.preprocessing, self.config.image_size, self.config.num_channels
-        )
-
-    def intermediates(self, names: Iterable[str]) -> keras.Model:
-        """A model that shares these weights and returns what flows inside, by name.
-
-        Args:
-            names: Any of `"embeddings"` (after the positions), `"block_0"` ... (after that
-                block), `"encoder_norm"`, `"pooled"`, `"pre_logits"`, `"logits"`, as far as the
-                model has them.
-
-        Returns:
-            A `keras.Model` from pixels to a dict; tokens are `(batch, tokens, hidden_dim)`,
-            prefix tokens first.
-
-        Raises:
-            ValueError: If a name is unknown.
-        """
-        names = [names] if isinstance(names, str) else list(names)
-        if not names:
-            raise ValueError(f"`names` must not be empty. Known: {', '.join(self._views)}.")
+        if blocks is None:
+            blocks = range(depth)
+        numbers = [blocks] if isinstance(blocks, int) else list(blocks)
+        if not numbers or not set(numbers) <= set(range(-depth, depth)):
+            raise ValueError(
+                f"`blocks` must be numbers from 0 to {depth - 1}. Received: blocks={blocks!r}."
+            )
         outputs = {}
-        for name in names:
-            if name not in self._views:
-                raise unknown_name("intermediate", name, self._views)
-            outputs[name] = self._views[name]
+        for number in numbers:
+            name = f"block_{number % depth}"
+            outputs[name] = _AttentionScores(self.get_layer(name))(self._entering[name])
         return keras.Model(self.inputs[0], outputs)
 
-    def fit(self, x: Any = None, *args, **kwargs):
-        """As `keras.Model.fit`; warns when the pixels look like 0..1 and not 0..255."""
-        return super().fit(self._warn_of_unit_range(x), *args, **kwargs)
+    def with_image_size(self, image_size: int | Pair) -> "ViT":
+        """A new model for another image size, with positions resized by the source's rule.
 
-    def evaluate(self, x: Any = None, *args, **kwargs):
-        """As `keras.Model.evaluate`; warns as `fit` does, but not from inside `fit`."""
-        if not kwargs.get("_use_cached_eval_dataset"):  # once an epoch, from `fit`
-            x = self._warn_of_unit_range(x)
-        return super().evaluate(x, *args, **kwargs)
-
-    def predict(self, x: Any, *args, **kwargs):
-        """As `keras.Model.predict`; warns as `fit` does."""
-        return super().predict(self._warn_of_unit_range(x), *args, **kwargs)
-
-    def _warn_of_unit_range(self, x: Any) -> Any:
-        """Look at the first batch of `x`. Returns `x`, or an equal generator."""
-        if not self.include_normalization:
-            return x
-        if isinstance(x, types.GeneratorType):
-            first = next(x, None)
-            x = itertools.chain([first], x) if first is not None else x
-            x = (batch for batch in x)  # Keras takes generators, not iterators
-        else:
-            first = _first_batch(x)
-        images = first[0] if isinstance(first, (tuple, list)) else first
-        try:
-            pixels.check_pixel_range(images, "x")
-        except ValueError as error:
-            warnings.warn(str(error), stacklevel=3)
-        return x
-
-    def quantize(self, mode: Any = None, config: Any = None, filters: Any = None, **kwargs):
-        """As `keras.Model.quantize`; head, positions and patch projection stay float by default.
+        Layers that do not depend on the size are shared with this model.
 
         Args:
-            mode: `"int8"` and others of Keras.
-            config: A Keras quantization config instead of `mode`.
-            filters: Which layers, as in Keras. None takes the dense layers of the blocks.
-            **kwargs: As in Keras.
+            image_size: Input side in pixels, an integer or `(height, width)`.
+
+        Raises:
+            ValueError: If the size is no whole number of patches, or positions are relative.
         """
-        if filters is None:
+        self._refuse_quantized("with_image_size")
+        config = dataclasses.replace(self.config, image_size=as_pair(image_size, "image_size"))
+        variables = {variable.path: variable for variable in self.weights}
+        rule = (self.origin or {}).get("position_resize", resample.DEFAULT_POSITION_RESIZE)
 
-            def filters(layer):
-                return isinstance(layer, keras.layers.Dense) and layer.path.startswith("block_")
+        def read(path: str, shape: tuple[int, ...]) -> Any:
+            value = keras.ops.convert_to_numpy(variables[path])
+            return resample.fit_positions(path, value, self.config, config, rule)
 
-        return super().quantize(mode, config=config, filters=filters, **kwargs)
-
-    def get_config(self) -> dict:
-        return {
-            "name": self.name,
-            "trainable": self.trainable,
-            "dtype": nested_dtype_policy(self),
-            "config": self.config.to_dict(),
-            "preprocessing": self.preprocessing.to_dict(),
-            "labels": None if self.labels is None else list(self.labels),
-            "include_normalization": self.include_normalization,
-            "origin": None if self.origin is None else dict(self.origin),
-        }
-
-    @classmethod
-    def from_config(cls, config: dict, custom_objects: Any = None) -> "ViT":
-        del custom_objects  # every part is registered
-        return cls(
-            **{
-                **config,
-                "config": ViTConfig(**config["config"]),
-                "preprocessing": PreprocessingConfig(**config["preprocessing"]),
-            }
-        )
+        # Attention with relative positions is made for one number of tokens.
+        share = {} if config.position_embedding == "relative" else self._made
+        return self._with(config=config, share=share, read_weights=read)
 
 
-_VIEW_NAMES = {"embedding_dropout": "embeddings", "pool": "pooled", "head": "logits"}
+class _AttentionScores(keras.layers.Layer):
+    """The scores of a block that is part of a model already."""
+
+    def __init__(self, block: EncoderBlock, **kwargs):
+        super().__init__(dtype=block.dtype_policy, **kwargs)
+        self.block = block
+
+    def call(self, tokens):
+        return self.block.attention_scores(tokens)
 
 
-def _layers(
-    config: ViTConfig,
-    preprocessing: PreprocessingConfig,
-    include_normalization: bool,
-    policy: keras.DTypePolicy,
-) -> Iterator[keras.layers.Layer]:
-    """The layers of one model, input first, under their fixed names."""
-    if include_normalization:
-        yield PixelNormalization(preprocessing.mean, preprocessing.std, name="normalization")
-    yield PatchEmbedding(config.hidden_dim, config.patch_size, dtype=policy, name="patch_embedding")
-    if config.class_token:
-        yield PrefixTokens(dtype=policy, name="prefix_tokens")
-    yield POSITION_EMBEDDINGS[config.position_embedding](dtype=policy, name="position_embedding")
-    yield keras.layers.Dropout(config.dropout_rate, dtype=policy, name="embedding_dropout")
-    for index in range(config.num_layers):
-        yield EncoderBlock(
-            config.hidden_dim,
-            config.num_heads,
-            config.mlp_dim,
-            activation=config.activation,
-            layer_norm_epsilon=config.layer_norm_epsilon,
-            qkv_bias=config.qkv_bias,
-            dropout_rate=config.dropout_rate,
-            attention_dropout_rate=config.attention_dropout_rate,
-            drop_path_rate=config.drop_path_rate * index / max(1, config.num_layers - 1),
+def _stem(config: ViTConfig, policy: keras.DTypePolicy) -> Iterator[keras.layers.Layer]:
+    """From pixels to tokens."""
+    if config.stem_layers is not None:
+        yield ResNetStem(
+            config.stem_layers,
+            config.stem_width,
+            config.stem_numerics,
             dtype=policy,
-            name=f"block_{index}",
+            name="resnet_stem",
         )
-    yield keras.layers.LayerNormalization(
-        epsilon=config.layer_norm_epsilon, dtype=policy, name="encoder_norm"
+    yield PatchEmbedding(
+        config.hidden_dim,
+        config.patch_size,
+        use_bias=config.patch_bias,
+        dtype=policy,
+        name="patch_embedding",
     )
-    yield HEADS[config.pool](config.num_prefix_tokens, dtype=policy, name="pool")
+    if config.num_prefix_tokens:
+        yield PrefixTokens(
+            config.class_token,
+            config.distillation_token,
+            config.num_register_tokens,
+            dtype=policy,
+            name="prefix_tokens",
+        )
+
+
+def _norm(
+    name: str, config: ViTConfig, policy: keras.DTypePolicy
+) -> keras.layers.LayerNormalization:
+    return keras.layers.LayerNormalization(
+        epsilon=config.layer_norm_epsilon, dtype=policy, name=name
+    )
+
+
+def _block(config: ViTConfig, policy: keras.DTypePolicy, index: int) -> keras.layers.Layer:
+    arguments = {
+        "hidden_dim": config.hidden_dim,
+        "num_heads": config.num_heads,
+        "mlp_dim": config.mlp_dim,
+        "activation": config.activation,
+        "gated_mlp": config.gated_mlp,
+        "layer_norm_epsilon": config.layer_norm_epsilon,
+        "qkv_bias": config.qkv_bias,
+        "qk_norm": config.qk_norm,
+        "relative": config.position_embedding == "relative",
+        "layer_scale_init": config.layer_scale_init,
+        "dropout_rate": config.dropout_rate,
+        "attention_dropout_rate": config.attention_dropout_rate,
+        "drop_path_rate": config.drop_path_rate * index / max(1, config.num_layers - 1),
+        "remat": config.remat,
+        "dtype": policy,
+        "name": f"block_{index}",
+    }
+    return AxialBlock(config.grid, **arguments) if config.axial else EncoderBlock(**arguments)
+
+
+def _head(config: ViTConfig, policy: keras.DTypePolicy) -> Iterator[keras.layers.Layer]:
+    """From tokens to logits or features."""
+    yield HEADS[config.pool].of(config, dtype=policy, name="pool")
+    if config.final_norm == "pool":
+        yield _norm("pool_norm", config, policy)
     if config.representation_size is not None:
         yield keras.layers.Dense(
             config.representation_size,
@@ -284,33 +234,9 @@ def _layers(
             dtype=policy,
             name="pre_logits",
         )
-    if config.num_classes:
-        # float32 logits whatever the policy; zeros, as the paper starts fine-tuning (D.3)
-        yield keras.layers.Dense(
-            config.num_classes,
-            kernel_initializer="zeros",
-            dtype=_policy_at("head", policy, "float32"),
-            name="head",
-        )
-    elif policy.compute_dtype != "float32":
-        yield keras.layers.Identity(dtype="float32", name="features")
-
-
-def _policy_at(path: str, policy: keras.DTypePolicy, default: str) -> Any:
-    """What a map of policies says of the layer at `path`, else `default`."""
-    if isinstance(policy, keras.dtype_policies.DTypePolicyMap) and path in policy:
-        return policy[path]
-    return default
-
-
-def _first_batch(x: Any) -> Any:
-    """The first batch of what `fit` takes, as far as looking does not use it up."""
-    if hasattr(x, "element_spec") and hasattr(x, "take"):  # tf.data.Dataset
-        return next(iter(x.take(1)), None)
-    if isinstance(x, keras.utils.PyDataset):
-        return x[0]
-    if isinstance(x, dict):
-        x = list(x.values())
-    if isinstance(x, (list, tuple)) and len(x) == 1:
-        x = x[0]
-    return x[:64] if hasattr(x, "shape") and hasattr(x, "__getitem__") else None
+    if not config.distillation_token:
+        yield from linear_head(config.num_classes, policy)
+    elif config.num_classes:
+        yield DistillationHead(config.num_classes, dtype=head_policy(policy), name="head")
+    else:  # the mean of the two tokens, as in timm
+        yield keras.layers.GlobalAveragePooling1D(dtype="float32", name="features")

@@ -7,14 +7,19 @@ side and cuts out the centre. `PreprocessingConfig` says which; nothing is guess
 TensorFlow is imported where it is needed, so that the model can be imported without it.
 """
 
+import itertools
 import math
+import types
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
+import keras
 import numpy as np
 from PIL import Image, ImageOps
 
-from keras_vit.config import Pair, PreprocessingConfig
+from keras_vit.checks import Pair
+from keras_vit.config import PreprocessingConfig
 
 _PIL_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
@@ -68,8 +73,9 @@ def resize_image(image: Any, preprocessing: PreprocessingConfig, image_size: Pai
     resampled first, and each of the two passes is rounded and clipped to 0..255; nearest alone
     may differ where two pixels are equally near. Without `antialias` it is
     `tf.image.resize` with half-pixel centres, as in the official evaluation; bicubic is clipped.
-    With `"crop"` sizes and offsets round as torchvision's `Resize` and `CenterCrop` do; for an
-    oblong model the resized picture covers `image_size / crop_fraction` on both axes.
+    Where more than the model's size is kept to be cut, sizes and offsets round as torchvision's
+    `Resize` and `CenterCrop` do; for an oblong model the resized picture covers
+    `image_size / crop_fraction` on both axes.
 
     Args:
         image: A tensor `(height, width, channels)` or `(batch, height, width, channels)`,
@@ -83,9 +89,12 @@ def resize_image(image: Any, preprocessing: PreprocessingConfig, image_size: Pai
     import tensorflow as tf
 
     image = tf.cast(image, tf.float32)
-    if preprocessing.resize == "squash":
+    if preprocessing.resize == "crop":
+        size = _covering_size(image, preprocessing, image_size)
+    elif preprocessing.crop_fraction < 1.0:
+        size = tf.constant(_frame(preprocessing, image_size))
+    else:
         return _resize(image, image_size, preprocessing)
-    size = _covering_size(image, preprocessing, image_size)
     resized = _resize(image, size, preprocessing)
     # Half to even, as Python's round in torchvision.
     offset = tf.cast(tf.round(tf.cast(size - tf.constant(image_size), tf.float32) / 2.0), tf.int32)
@@ -228,14 +237,53 @@ def _resize(image: Any, size: Any, preprocessing: PreprocessingConfig) -> Any:
     return image
 
 
+def _frame(preprocessing: PreprocessingConfig, image_size: Pair) -> list[int]:
+    """What a picture is resized to before the centre is cut out, `[height, width]`."""
+    return [math.floor(side / preprocessing.crop_fraction) for side in image_size]
+
+
 def _covering_size(image: Any, preprocessing: PreprocessingConfig, image_size: Pair) -> Any:
     """int32 `(2,)`: the least size of the picture's own aspect that covers the crop's frame."""
     import tensorflow as tf
 
-    frame_height, frame_width = (
-        math.floor(side / preprocessing.crop_fraction) for side in image_size
-    )
+    frame_height, frame_width = _frame(preprocessing, image_size)
     height, width = tf.shape(image)[-3], tf.shape(image)[-2]
     by_height = tf.stack([frame_height, frame_height * width // height])
     by_width = tf.stack([frame_width * height // width, frame_width])
     return tf.where(frame_height * width >= frame_width * height, by_height, by_width)
+
+
+def warn_of_unit_range(x: Any) -> Any:
+    """Warn when the first batch of what `fit` takes looks like pixels 0..1 and not 0..255.
+
+    Args:
+        x: Arrays, a dataset, a generator ... as `keras.Model.fit` takes them.
+
+    Returns:
+        `x`, or an equal generator.
+    """
+    if isinstance(x, types.GeneratorType):
+        first = next(x, None)
+        x = itertools.chain([first], x) if first is not None else x
+        x = (batch for batch in x)  # Keras takes generators, not iterators
+    else:
+        first = _first_batch(x)
+    images = first[0] if isinstance(first, (tuple, list)) else first
+    try:
+        check_pixel_range(images, "x")
+    except ValueError as error:
+        warnings.warn(str(error), stacklevel=4)
+    return x
+
+
+def _first_batch(x: Any) -> Any:
+    """The first batch of what `fit` takes, as far as looking does not use it up."""
+    if hasattr(x, "element_spec") and hasattr(x, "take"):  # tf.data.Dataset
+        return next(iter(x.take(1)), None)
+    if isinstance(x, keras.utils.PyDataset):
+        return x[0]
+    if isinstance(x, dict):
+        x = list(x.values())
+    if isinstance(x, (list, tuple)) and len(x) == 1:
+        x = x[0]
+    return x[:64] if hasattr(x, "shape") and hasattr(x, "__getitem__") else None

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit import assets, resample
-from keras_vit.config import Pair, ViTConfig
+from keras_vit import assets, lora, resample
+from keras_vit.checks import Pair
+from keras_vit.config import ModelConfig, ViTConfig
+from keras_vit.image_model import ImageModel
+from keras_vit.mixer import Mixer
 from keras_vit.model import ViT
 from keras_vit.zoo import hf_safetensors, native, read_checkpoint
 from keras_vit.zoo.checkpoint import Checkpoint
@@ -18,9 +21,9 @@ from keras_vit.zoo.download import fetch
 from keras_vit.zoo.writing import write_files
 
 _LOGGER = logging.getLogger("keras_vit")
-_HEAD = ("head/kernel", "head/bias")
-_POSITIONS = "position_embedding/embeddings"
-_PATCH_KERNEL = "patch_embedding/projection/kernel"
+MODELS = {model.config_class: model for model in (ViT, Mixer)}
+# Kernels that read pixels, in models without and with a ResNet stem.
+_PIXEL_KERNELS = ("patch_embedding/projection/kernel", "resnet_stem/root/kernel")
 
 
 def from_pretrained(
@@ -42,7 +45,7 @@ def from_pretrained(
     source_image_size: int | Pair | None = None,
     representation_size: int | None = None,
     **config_fields,
-) -> ViT:
+) -> ImageModel:
     """Return a model with the weights of a checkpoint.
 
     Sizes, epsilons, activation, labels and preprocessing come from the source. Positions are
@@ -73,14 +76,15 @@ def from_pretrained(
         source_image_size: Image size of the source, where its file does not say it.
         representation_size: Keep the source's tanh layer of this width under a new head. By
             default it goes with the old head, as in the official fine-tuning code.
-        **config_fields: Fields of `ViTConfig` that the source does not say, such as
-            `num_heads=` for a bare file, or says wrongly.
+        **config_fields: Fields of `ViTConfig` (`MixerConfig` of an MLP-Mixer) that the source
+            does not say, such as `num_heads=` for a bare file, or says wrongly, or that are the
+            caller's, such as `remat=True`.
 
     Returns:
-        A `keras_vit.ViT`, an ordinary Keras model.
+        A `keras_vit.ViT` or `keras_vit.Mixer`, an ordinary Keras model.
 
     Raises:
-        ValueError: If the source is unknown, is no ViT that this version builds, or does not
+        ValueError: If the source is unknown, is no model that this version builds, or does not
             hold the tensors of its architecture; or if an argument does not fit it.
         OSError: If the source cannot be had.
 
@@ -104,22 +108,22 @@ def from_pretrained(
             "`num_classes` must be given with `reset_head=True` for a source without a head. "
             f"Received: source={str(source)!r}, num_classes=None."
         )
-    changes = {
-        "num_classes": stored.num_classes if num_classes is None else num_classes,
-        "image_size": stored.image_size if image_size is None else image_size,
-        "num_channels": stored.num_channels if num_channels is None else num_channels,
-        "drop_path_rate": drop_path_rate,
-        "dropout_rate": dropout_rate,
-        "attention_dropout_rate": attention_dropout_rate,
-    }
-    _check_representation_size(representation_size, stored)
-    if not keeps_head or num_classes == 0:
-        changes["representation_size"] = representation_size
-    config = dataclasses.replace(stored, **changes)
-    model = ViT(
+    config = _model_config(
+        stored,
+        num_classes=num_classes,
+        image_size=image_size,
+        num_channels=num_channels,
+        drop_path_rate=drop_path_rate,
+        dropout_rate=dropout_rate,
+        attention_dropout_rate=attention_dropout_rate,
+        representation_size=representation_size,
+        keeps_tanh=keeps_head and num_classes != 0,
+    )
+    model = MODELS[type(config)](
         config,
         checkpoint.preprocessing,
         labels=checkpoint.labels if keeps_head else None,
+        multi_label=checkpoint.multi_label and keeps_head,
         include_normalization=include_normalization,
         origin={**fetched.origin, "position_resize": checkpoint.position_resize},
         read_weights=_weights_for(config, checkpoint, keeps_head),
@@ -129,23 +133,45 @@ def from_pretrained(
     return model
 
 
-def _check_representation_size(size: int | None, stored: ViTConfig) -> None:
-    if size not in (None, stored.representation_size):
+def _model_config(stored: ModelConfig, keeps_tanh: bool, **wanted: Any) -> ModelConfig:
+    """The source's configuration with what the caller wants otherwise; None is as the source."""
+    representation_size = wanted.pop("representation_size")
+    if isinstance(stored, ViTConfig):
+        if representation_size not in (None, stored.representation_size):
+            raise ValueError(
+                "`representation_size` must be None, or the width of the source's tanh layer to "
+                f"keep it. Received: representation_size={representation_size}, the source has "
+                f"{stored.representation_size}."
+            )
+        if keeps_tanh:
+            representation_size = stored.representation_size
+        changes = {name: value for name, value in wanted.items() if value is not None}
+        return dataclasses.replace(stored, **changes, representation_size=representation_size)
+    if wanted.pop("attention_dropout_rate") or representation_size:
         raise ValueError(
-            "`representation_size` must be None, or the width of the source's tanh layer to keep "
-            f"it. Received: representation_size={size}, the source has "
-            f"{stored.representation_size}."
+            "An MLP-Mixer has no attention and no tanh layer. Leave out `attention_dropout_rate` "
+            f"and `representation_size`. Received: representation_size={representation_size}."
         )
+    config = dataclasses.replace(
+        stored, **{name: value for name, value in wanted.items() if value is not None}
+    )
+    if config.image_size != stored.image_size:
+        raise ValueError(
+            "`image_size` must be the source's: the token MLPs of an MLP-Mixer know each patch. "
+            f"Received: image_size={config.image_size}, the source has {stored.image_size}."
+        )
+    return config
 
 
 def _weights_for(
-    config: ViTConfig, checkpoint: Checkpoint, keeps_head: bool
+    config: ModelConfig, checkpoint: Checkpoint, keeps_head: bool
 ) -> Callable[[str, tuple[int, ...]], np.ndarray | None]:
     """The function that gives each variable of a model of `config` its first value."""
     stored = checkpoint.config
+    pixel_kernel = _PIXEL_KERNELS[stored.stem_stride > 1]
 
     def read(path: str, shape: tuple[int, ...]) -> np.ndarray | None:
-        if path in _HEAD and not keeps_head:
+        if path.startswith("head/") and not keeps_head:
             return None
         value = checkpoint.weight(path)
         if value is None:  # missing, with strict=False
@@ -155,15 +181,8 @@ def _weights_for(
                 f"{checkpoint.tensors.path} holds NaN or infinite numbers in {path}. "
                 "The file is damaged, or its training diverged: take another."
             )
-        if path == _POSITIONS:
-            value = resample.resize_position_embeddings(
-                value,
-                stored.num_prefix_tokens,
-                stored.grid,
-                config.grid,
-                checkpoint.position_resize,
-            )
-        if path == _PATCH_KERNEL:
+        value = resample.fit_positions(path, value, stored, config, checkpoint.position_resize)
+        if path == pixel_kernel:
             value = resample.adapt_patch_kernel(value, config.num_channels)
         if value.shape != shape:
             raise ValueError(
@@ -175,7 +194,7 @@ def _weights_for(
     return read
 
 
-def _tell(config: ViTConfig, checkpoint: Checkpoint, keeps_head: bool) -> None:
+def _tell(config: ModelConfig, checkpoint: Checkpoint, keeps_head: bool) -> None:
     """Say once what is not as in the source."""
     stored = checkpoint.config
     if config.num_classes and not keeps_head:
@@ -194,7 +213,7 @@ def _tell(config: ViTConfig, checkpoint: Checkpoint, keeps_head: bool) -> None:
         )
 
 
-def save_pretrained(model: ViT, directory: str | os.PathLike) -> None:
+def save_pretrained(model: ImageModel, directory: str | os.PathLike) -> None:
     """Write a model's weights, configuration, preprocessing and labels into a directory.
 
     The layout is that of Hugging Face transformers where it has this architecture
@@ -210,24 +229,43 @@ def save_pretrained(model: ViT, directory: str | os.PathLike) -> None:
         ValueError: If the model is not one that can be written.
         OSError: If the directory cannot be written.
     """
-    if not isinstance(model, ViT):
-        raise ValueError(f"`model` must be a `keras_vit.ViT`. Received: {type(model).__name__}.")
+    if not isinstance(model, ImageModel):
+        raise ValueError(
+            "`model` must be a `keras_vit.ViT` or a `keras_vit.Mixer`. "
+            f"Received: {type(model).__name__}."
+        )
     if any(layer.quantization_mode for layer in model._flatten_layers()):
         raise ValueError(
             "`model` must have float weights. Received: a quantized model. "
             "Save it with `model.save('model.keras')`."
+        )
+    if lora.lora_settings(model):
+        raise ValueError(
+            "`model` must have no adapters, for which these layouts have no place. Save "
+            "`model.merge_lora()`, or the adapters alone by `model.save_lora(path)`."
         )
     variables = {variable.path: variable for variable in model.weights}
 
     def read(path: str) -> np.ndarray:
         return variables[path].numpy().astype("float32")
 
-    layout = hf_safetensors if hf_safetensors.can_express(model.config) else native
-    layout.write(model.config, model.preprocessing, model.labels, read, directory)
+    arguments = {
+        "config": model.config,
+        "preprocessing": model.preprocessing,
+        "labels": model.labels,
+        "read_ours": read,
+        "directory": directory,
+        "multi_label": model.multi_label,
+    }
+    if hf_safetensors.can_express(model.config):
+        hf_safetensors.write(**arguments)
+    else:
+        rule = (model.origin or {}).get("position_resize", resample.DEFAULT_POSITION_RESIZE)
+        native.write(**arguments, position_resize=rule)
     write_files(directory, {"README.md": _card_writer(model)})
 
 
-def _card_writer(model: ViT) -> Callable[[Path], None]:
+def _card_writer(model: ImageModel) -> Callable[[Path], None]:
     origin = dict(model.origin or {})
     height, width = model.config.image_size
     licence = origin.get("licence")

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_vit.config import Pair, check_choice
+from keras_vit.checks import Pair, check_choice
+from keras_vit.config import ViTConfig
 
 ResizeRule = Callable[[np.ndarray, Pair], np.ndarray]
 
@@ -96,6 +97,9 @@ POSITION_RESIZE_RULES: dict[str, ResizeRule] = {
     "bicubic": _separable(_bicubic_matrix),
 }
 
+# The paper's own, for models that come from nowhere.
+DEFAULT_POSITION_RESIZE = "align_corners_bilinear"
+
 
 def resize_position_embeddings(
     table: np.ndarray,
@@ -134,6 +138,41 @@ def resize_position_embeddings(
     grid = cells.reshape(*source_grid, -1)  # (gh, gw, dim)
     resized = POSITION_RESIZE_RULES[rule](grid, target_grid)  # (gh', gw', dim)
     return np.concatenate([prefix, resized.reshape(-1, table.shape[1])])  # (new tokens, dim)
+
+
+def fit_positions(
+    path: str, value: np.ndarray, source: ViTConfig, target: ViTConfig, rule: str
+) -> np.ndarray:
+    """Return a variable of one model for another that differs in image size alone.
+
+    Args:
+        path: The variable's path, such as `"position_embedding/embeddings"`.
+        value: Its value in the first model.
+        source: The first model's configuration.
+        target: The other's.
+        rule: A name of `POSITION_RESIZE_RULES`.
+
+    Returns:
+        `value` itself where it is no position table, or the grids are equal.
+
+    Raises:
+        ValueError: If the positions are relative and the numbers of tokens differ.
+    """
+    layer, _, name = path.rpartition("/")
+    if name == "relative_keys" and source.num_tokens != target.num_tokens:
+        raise ValueError(
+            "`image_size` must be the source's, or one of as many patches, with "
+            "`position_embedding='relative'`: offsets in a sequence have no place in another grid. "
+            f"Received: {target.image_size}, the source has {source.image_size}."
+        )
+    if not layer.startswith("position_embedding"):
+        return value
+    if name == "embeddings":
+        prefix = source.num_positions - source.grid[0] * source.grid[1]
+        return resize_position_embeddings(value, prefix, source.grid, target.grid, rule)
+    axis = ("row_embeddings", "column_embeddings").index(name)
+    line, other = (source.grid[axis], 1), (target.grid[axis], 1)
+    return resize_position_embeddings(value, 0, line, other, rule)
 
 
 def adapt_patch_kernel(kernel: np.ndarray, num_channels: int) -> np.ndarray:

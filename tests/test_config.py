@@ -3,8 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from keras_vit import VARIANTS, PreprocessingConfig, ViTConfig
-from keras_vit.config import as_labels, unknown_name
+from keras_vit import VARIANTS, MixerConfig, PreprocessingConfig, ViTConfig
 
 BASE = VARIANTS["B/16"]
 
@@ -27,7 +26,7 @@ def test_sizes_become_pairs_and_the_grid_keeps_its_aspect():
         ({"patch_size": 0}, "`patch_size` must be a positive integer.*patch_size=0"),
         ({"patch_size": 16.5}, "`patch_size`.*16.5"),
         ({"num_heads": 7}, "hidden_dim=768, num_heads=7"),
-        ({"num_layers": 0}, "`num_layers` must be a positive integer. Received: 0"),
+        ({"num_layers": 0}, "`num_layers` must be a positive integer. Received: num_layers=0"),
         ({"num_classes": -1}, "`num_classes` must be 0"),
         ({"num_classes": 2.0}, "`num_classes` must be 0"),
         ({"representation_size": 0}, "`representation_size` must be None"),
@@ -37,11 +36,65 @@ def test_sizes_become_pairs_and_the_grid_keeps_its_aspect():
         ({"dropout_rate": 1.0}, "`dropout_rate` must be at least 0 and below 1"),
         ({"layer_norm_epsilon": 0.0}, "`layer_norm_epsilon` must be above 0"),
         ({"class_token": False}, "`class_token=False`. Use `pool='mean'`"),
+        ({"class_token": 1}, "`class_token` must be True or False. Received: class_token=1"),
+        ({"stem_layers": 3}, r"`stem_layers` must be None, or the residual units.*\(3, 4, 9\)"),
+        ({"stem_layers": (3, 0)}, "`stem_layers` must be None"),
+        ({"stem_width": 48}, "`stem_width` must be a multiple of 32.*stem_width=48"),
+        ({"stem_layers": (3, 4, 9)}, "times the stem's stride of 16.*For the height try 256"),
+        ({"stem_numerics": "tim"}, "Did you mean: timm"),
+        ({"num_register_tokens": -1}, "`num_register_tokens` must be 0 or a positive"),
+        ({"layer_scale_init": "small"}, "`layer_scale_init` must be None or a number"),
+        ({"final_norm": "head"}, "Unknown `final_norm`"),
+        ({"position_insertion": "all"}, "Unknown `position_insertion`"),
+        ({"num_prefix_positions": 2}, "from 0 to the 1 prefix tokens. Received"),
+        ({"num_prefix_positions": 0, "position_embedding": "none"}, "is for `position_embedding="),
+        (
+            {"position_embedding": "none", "position_insertion": "every_block"},
+            "positions that are added to tokens",
+        ),
+        (
+            {"position_embedding": "sincos_2d", "hidden_dim": 18, "num_heads": 1},
+            "a multiple of 4.*hidden_dim=18",
+        ),
+        (
+            {"position_embedding": "learned_2d", "hidden_dim": 15, "num_heads": 1},
+            "needs an even width",
+        ),
+        ({"axial": True}, "needs a grid of patches alone.*class_token=True"),
+        ({"distillation_token": True, "representation_size": 4}, "no `representation_size`"),
+        ({"distillation_token": True, "pool": "mean"}, "needs `pool='token'`"),
     ],
 )
 def test_errors_name_argument_value_and_remedy(fields, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(BASE, **fields)
+
+
+def test_stem_stride_and_grid():
+    """Official table: the root is /4, and each stage but the first halves."""
+    cases = {(): 4, (3,): 4, (2, 1): 8, (3, 4, 9): 16, (2, 2, 2, 2): 32}
+    for layers, stride in cases.items():
+        config = dataclasses.replace(BASE, stem_layers=layers, patch_size=1, image_size=(64, 128))
+        assert config.stem_stride == stride
+        assert config.grid == (64 // stride, 128 // stride)
+
+
+def test_tokens_and_positions_are_counted():
+    config = dataclasses.replace(BASE, num_register_tokens=4, num_prefix_positions=1)
+    assert (config.num_prefix_tokens, config.num_tokens, config.num_positions) == (5, 201, 197)
+    all_positions = dataclasses.replace(config, num_prefix_positions=5)
+    assert all_positions.num_prefix_positions is None and all_positions.num_positions == 201
+
+
+def test_mixer_config_errors():
+    fields = dict(num_layers=2, hidden_dim=8, tokens_mlp_dim=4, channels_mlp_dim=8, patch_size=4)
+    assert MixerConfig(**fields, image_size=(8, 16)).num_tokens == 8
+    with pytest.raises(ValueError, match="`tokens_mlp_dim` must be a positive integer"):
+        MixerConfig(**{**fields, "tokens_mlp_dim": 0})
+    with pytest.raises(ValueError, match="`drop_path_rate` must be at least 0 and below 1"):
+        MixerConfig(**fields, drop_path_rate=1.0)
+    with pytest.raises(ValueError, match="try 4"):
+        MixerConfig(**fields, image_size=3)
 
 
 @pytest.mark.parametrize(
@@ -89,15 +142,3 @@ def test_wrong_types(fields, message):
 def test_statistics_are_finite():
     with pytest.raises(ValueError, match="one finite number a channel"):
         PreprocessingConfig(mean=(float("nan"),) * 3)
-
-
-def test_unknown_names_say_how_many_there_are():
-    error = str(unknown_name("thing", "zzz", [f"name{i}" for i in range(30)] * 2))
-    assert error.endswith("... (30 in all).")
-
-
-def test_labels_are_one_a_class():
-    assert as_labels(None, 3) is None
-    assert as_labels(["a", 1], 2) == ("a", "1")
-    with pytest.raises(ValueError, match="2 labels, num_classes=3"):
-        as_labels(("a", "b"), 3)

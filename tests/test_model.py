@@ -9,6 +9,8 @@ import pytest
 
 import keras_vit
 from keras_vit import VARIANTS, PreprocessingConfig, ViT, ViTConfig
+from keras_vit.resample import resize_position_embeddings
+from keras_vit.zoo.variables import count_parameters, variable_shapes
 
 # The table of the official repository's unit test: 224 pixels, 1000 classes.
 OFFICIAL_PARAMETERS = {
@@ -21,7 +23,14 @@ OFFICIAL_PARAMETERS = {
     "L/16": 304_326_632,
     "L/32": 306_535_400,
     "H/14": 632_045_800,
+    "R+Ti/16": 6_337_704,
+    "R26+S/32": 36_431_912,
+    "R26+B/32": 101_383_976,
+    "R50+B/16": 98_659_112,
+    "R50+L/32": 328_994_856,
 }
+# Of big_vision, which publishes sizes and no counts.
+BIG_VISION = ("M/16", "M/32", "So400m/14", "g/14", "g-opt/14", "G/14", "G-opt/14")
 # The same models without class token, mean-pooled ("-gap-norep").
 OFFICIAL_MEAN_POOL_PARAMETERS = {
     "S/16": 22_049_896,
@@ -44,7 +53,7 @@ def _batch(config: ViTConfig, size: int = 3) -> np.ndarray:
     return rng.integers(0, 256, shape).astype("float32")
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", OFFICIAL_PARAMETERS)
 def test_parameter_counts_equal_the_official_table(name):
     assert _count(VARIANTS[name]) == OFFICIAL_PARAMETERS[name]
 
@@ -55,8 +64,20 @@ def test_parameter_counts_without_class_token(name):
     assert _count(config) == OFFICIAL_MEAN_POOL_PARAMETERS[name]
 
 
+@pytest.mark.parametrize("name", BIG_VISION)
+def test_parameter_counts_of_the_other_sizes(name):
+    """By the sum over the parts of paper Table 1: no layer is missing, none is there twice."""
+    config = VARIANTS[name]
+    dim, mlp_dim, patch = config.hidden_dim, config.mlp_dim, config.patch_size[0]
+    block = 4 * dim + 4 * (dim * dim + dim) + 2 * dim * mlp_dim + mlp_dim + dim
+    tokens = 1 + (224 // patch) ** 2
+    embedding = 3 * patch * patch * dim + dim + dim + tokens * dim
+    expected = embedding + config.num_layers * block + 2 * dim + 1000 * (dim + 1)
+    assert count_parameters(config) == expected == _count(config)
+
+
 def test_no_variant_is_left_out():
-    assert set(VARIANTS) == set(OFFICIAL_PARAMETERS)
+    assert set(VARIANTS) == {*OFFICIAL_PARAMETERS, *BIG_VISION}
 
 
 def test_blocks_are_all_counted(tiny_config):
@@ -92,9 +113,40 @@ def test_variable_paths_are_the_documented_ones(tiny_config):
     ]
 
 
+# One of each kind of thing that a config can ask for, on the tiny model.
+ARCHITECTURES = [
+    {"class_token": False, "pool": "map", "num_register_tokens": 3},
+    {"pool": "map", "gated_mlp": True, "activation": "silu", "image_size": (16, 32)},
+    {"distillation_token": True},
+    {"distillation_token": True, "num_classes": 0},
+    {"num_register_tokens": 2, "num_prefix_positions": 0, "layer_scale_init": 1e-5},
+    {"num_register_tokens": 2, "num_prefix_positions": 1, "qk_norm": True},
+    {"embedding_norm": True, "patch_bias": False, "activation": "quick_gelu"},
+    {"final_norm": "pool", "pool": "mean", "class_token": False},
+    {"final_norm": "none"},
+    {"position_embedding": "learned_2d", "image_size": (16, 32)},
+    {"position_embedding": "sincos_2d", "image_size": (16, 32)},
+    {"position_embedding": "relative", "image_size": (16, 32)},
+    {"position_embedding": "none"},
+    {"position_insertion": "every_block"},
+    {"position_insertion": "every_block_shared", "position_embedding": "learned_2d"},
+    {"axial": True, "class_token": False, "pool": "mean", "image_size": (16, 32)},
+    {"stem_layers": (), "stem_width": 32, "image_size": 32},
+    {"stem_layers": (2, 1), "stem_width": 32, "patch_size": 1, "image_size": (16, 32)},
+]
+
+
+@pytest.mark.parametrize("fields", [{}, *ARCHITECTURES], ids=str)
+def test_variables_are_those_that_the_readers_know(tiny_config, fields):
+    config = dataclasses.replace(tiny_config, **fields)
+    weights = ViT(config).weights
+    assert {weight.path: tuple(weight.shape) for weight in weights} == variable_shapes(config)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
+        *ARCHITECTURES,
         {},
         {"class_token": False, "pool": "mean"},
         {"pool": "mean"},
@@ -399,7 +451,9 @@ def test_labels_are_one_a_class(tiny_config):
 
 def test_public_names_exist_and_stay():
     """TRAPS 1, 17: importing the modules behind them must not put a module in their place."""
-    names = [n for n in keras_vit.__all__ if n not in ("VARIANTS", "assets", "layers")]
+    names = [
+        n for n in keras_vit.__all__ if n not in ("VARIANTS", "MIXER_VARIANTS", "assets", "layers")
+    ]
     first = {name: getattr(keras_vit, name) for name in names}
     for module in ("exporters", "recipes", "runs", "pretrained", "zoo.catalogue"):
         importlib.import_module(f"keras_vit.{module}")
@@ -407,3 +461,135 @@ def test_public_names_exist_and_stay():
         assert callable(first[name]) and getattr(keras_vit, name) is first[name]
     with pytest.raises(AttributeError, match="no attribute 'from_pretraned'"):
         _ = keras_vit.from_pretraned
+
+
+SCORED = [
+    {"image_size": (16, 32)},
+    {"image_size": (16, 32), "num_register_tokens": 3, "num_prefix_positions": 1},
+    {"image_size": (16, 32), "class_token": False, "pool": "map"},
+    {"image_size": (16, 32), "position_embedding": "relative", "qk_norm": True},
+    {"image_size": (16, 32), "attention_dropout_rate": 0.5},
+]
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("fields", SCORED, ids=str)
+def test_attention_scores(tiny_config, fields, policy, random_weights):
+    """FAULTS I1: rows sum to 1, and the model's own numbers stay as they are."""
+    config = dataclasses.replace(tiny_config, **fields)
+    model = random_weights(ViT(config, dtype=policy))
+    images = _batch(config)
+    before = model.predict(images, verbose=0)
+    scores = model.attention_scores()(images)
+    assert list(scores) == ["block_0", "block_1"]
+    for value in scores.values():
+        assert value.shape == (3, 2, config.num_tokens, config.num_tokens)
+        assert keras.backend.standardize_dtype(value.dtype) == "float32"
+        np.testing.assert_allclose(np.asarray(value).sum(-1), 1.0, atol=1e-5)
+    np.testing.assert_array_equal(model.predict(images, verbose=0), before)
+    assert np.asarray(scores["block_0"]).std() > 0
+    last = model.attention_scores(-1)(images)
+    assert list(last) == ["block_1"]
+    np.testing.assert_array_equal(last["block_1"], scores["block_1"])
+
+
+def test_attention_scores_are_those_of_the_model(tiny_config, random_weights):
+    """FAULTS I1: scores times values, projected, is what the block's attention gives."""
+    model = random_weights(ViT(tiny_config))
+    images = _batch(tiny_config)
+    block = model.get_layer("block_1")
+    tokens = model.intermediates("block_0")(images)["block_0"]
+    normed = np.asarray(block.norm1(tokens))
+    value = (normed @ block.attention.qkv.kernel.numpy() + block.attention.qkv.bias.numpy())[
+        ..., 32:
+    ]
+    value = value.reshape(3, 17, 2, 8).transpose(0, 2, 1, 3)
+    scores = np.asarray(model.attention_scores([1])(images)["block_1"])
+    mixed = (scores @ value).transpose(0, 2, 1, 3).reshape(3, 17, 16)
+    expected = mixed @ block.attention.proj.kernel.numpy() + block.attention.proj.bias.numpy()
+    np.testing.assert_allclose(block.attention(normed), expected, atol=1e-5)
+
+
+def test_attention_scores_after_load_and_quantize(tiny_config, random_weights, tmp_path):
+    """FAULTS I1."""
+    model = random_weights(ViT(tiny_config))
+    model.quantize("int8")
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    images = _batch(tiny_config)
+    scores = again.attention_scores()(images)["block_1"]
+    np.testing.assert_array_equal(scores, model.attention_scores()(images)["block_1"])
+
+
+def test_attention_scores_errors(tiny_config):
+    with pytest.raises(ValueError, match="`blocks` must be numbers from 0 to 1.*blocks=2"):
+        ViT(tiny_config).attention_scores(2)
+    with pytest.raises(ValueError, match="`blocks` must be numbers"):
+        ViT(tiny_config).attention_scores([])
+    axial = dataclasses.replace(tiny_config, axial=True, class_token=False, pool="mean")
+    with pytest.raises(ValueError, match="axial=True"):
+        ViT(axial).attention_scores()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"num_register_tokens": 2, "num_prefix_positions": 1},
+        {"position_embedding": "learned_2d"},
+        {"position_embedding": "sincos_2d"},
+        {"position_insertion": "every_block"},
+        {"axial": True, "class_token": False, "pool": "mean"},
+        {"stem_layers": (), "stem_width": 32, "patch_size": 1},
+    ],
+    ids=str,
+)
+def test_with_image_size_resizes_positions_and_shares_the_rest(
+    tiny_config, fields, random_weights, tmp_path
+):
+    """FAULTS A1, A2."""
+    config = dataclasses.replace(tiny_config, **fields)
+    model = random_weights(ViT(config))
+    wide = model.with_image_size((16, 32))
+    images = _batch(wide.config)
+    outputs = wide.predict(images, verbose=0)
+    assert wide.config.image_size == (16, 32) and np.isfinite(outputs).all()
+    old = {weight.path: weight.numpy() for weight in model.weights}
+    for weight in wide.weights:
+        if not weight.path.startswith("position_embedding"):
+            np.testing.assert_array_equal(weight, old[weight.path])
+    assert wide.get_layer("patch_embedding") is model.get_layer("patch_embedding")
+    back = model.with_image_size(16)
+    np.testing.assert_array_equal(back(_batch(config)), model(_batch(config)))
+    wide.save(tmp_path / "wide.keras")
+    again = keras.saving.load_model(tmp_path / "wide.keras")
+    np.testing.assert_array_equal(again(images), wide(images))
+
+
+def test_with_image_size_follows_the_sources_rule(tiny_config, random_weights):
+    model = random_weights(ViT(tiny_config, origin={"position_resize": "bicubic"}))
+    table = model.get_layer("position_embedding").embeddings.numpy()
+    expected = resize_position_embeddings(table, 1, (4, 4), (6, 4), "bicubic")
+    tall = model.with_image_size((24, 16))
+    np.testing.assert_array_equal(tall.get_layer("position_embedding").embeddings, expected)
+
+
+def test_with_image_size_refuses_what_has_no_meaning(tiny_config):
+    relative = ViT(dataclasses.replace(tiny_config, position_embedding="relative"))
+    with pytest.raises(ValueError, match="position_embedding='relative'.*offsets"):
+        relative.with_image_size(32)
+    with pytest.raises(ValueError, match="try 16 or 20"):
+        ViT(tiny_config).with_image_size(18)
+
+
+def test_every_position_insertion_matters(tiny_config, random_weights):
+    """Paper, Table 8: the table is added before every block, its own or the first's."""
+    images = _batch(tiny_config)
+    shared = dataclasses.replace(tiny_config, position_insertion="every_block_shared")
+    model = random_weights(ViT(shared))
+    views = model.intermediates(["embeddings", "block_0", "block_1"])(images)
+    table = model.get_layer("position_embedding").embeddings.numpy()
+    first = model.get_layer("block_0")(np.asarray(views["embeddings"]))
+    np.testing.assert_allclose(first, views["block_0"], atol=1e-5)
+    second = model.get_layer("block_1")(np.asarray(views["block_0"]) + table)
+    np.testing.assert_allclose(second, views["block_1"], atol=1e-5)

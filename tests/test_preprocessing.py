@@ -110,6 +110,15 @@ def test_crop_is_torchvisions(shape, fraction):
     assert np.abs(resized - pil_crop(picture, 16, fraction)).max() <= 1.0
 
 
+@pytest.mark.parametrize("shape", [(48, 64), (64, 48), (50, 71)])
+def test_squash_with_a_fraction_is_cut_from_a_square(shape):
+    """timm's `crop_mode` "squash" and transformers' DeiT resize to 256 x 256, then crop."""
+    rule = dataclasses.replace(ANTIALIASED, resize="squash", crop_fraction=0.8)
+    picture = photo(*shape)
+    squashed = resize_image(picture, dataclasses.replace(rule, crop_fraction=1.0), (20, 20))
+    np.testing.assert_array_equal(resize_image(picture, rule, (16, 16)), squashed[2:18, 2:18])
+
+
 def test_crop_and_squash_differ():
     picture = photo(48, 96)
     crop = dataclasses.replace(ANTIALIASED, resize="crop")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import PreprocessingConfig, ViT, from_pretrained, save_pretrained
-from keras_vit.resample import resize_position_embeddings
+from keras_vit import Mixer, PreprocessingConfig, ViT, from_pretrained, save_pretrained
+from keras_vit.resample import adapt_patch_kernel, resize_position_embeddings
 
 NPZ = ("vit_token", "vit_gap_linen_names", "vit_pre_logits")
 CLASSIFIERS = ("hf_vit", "hf_vit_new_names", "hf_vit_1channel_no_qkv_bias")
@@ -256,6 +256,89 @@ def test_save_pretrained_and_back_is_bit_exact(tiny_config, random_weights, tmp_
     for path, value in _values(model).items():
         np.testing.assert_array_equal(_values(again)[path], value)
     assert not [p for p in (tmp_path / "saved").iterdir() if p.name.startswith(".")]
+
+
+OTHERS = [
+    {"stem_layers": (2, 1), "stem_width": 32, "patch_size": 1, "stem_numerics": "timm"},
+    {"distillation_token": True, "num_register_tokens": 2, "num_prefix_positions": 1},
+    {"pool": "map", "class_token": False, "layer_scale_init": 0.1, "qk_norm": True},
+    {"position_embedding": "relative", "gated_mlp": True, "activation": "silu"},
+    {"axial": True, "class_token": False, "pool": "mean", "final_norm": "pool"},
+    {"position_insertion": "every_block", "embedding_norm": True, "patch_bias": False},
+    {"activation": "quick_gelu"},
+    {"num_register_tokens": 1},
+    {"position_embedding": "sincos_2d"},
+]
+
+
+@pytest.mark.parametrize("fields", OTHERS, ids=str)
+def test_what_transformers_vit_is_not_goes_into_our_layout(
+    tiny_config, random_weights, tmp_path, fields
+):
+    """A model is never written as one that would compute something else."""
+    origin = {"position_resize": "bicubic_antialias"}
+    model = random_weights(ViT(dataclasses.replace(tiny_config, **fields), origin=origin))
+    model.multi_label = True
+    save_pretrained(model, tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert (written["model_type"], written["architecture"]) == ("keras_vit", "ViT")
+    again = from_pretrained(tmp_path)
+    assert again.config == model.config and again.multi_label
+    assert again.origin["position_resize"] == "bicubic_antialias"
+    after = _values(again)
+    for path, value in _values(model).items():
+        np.testing.assert_array_equal(after[path], value)
+
+
+def test_mixer_goes_into_our_layout_and_stays_at_its_size(golden, tmp_path):
+    model = from_pretrained(golden / "mixer.npz")
+    assert isinstance(model, Mixer)
+    save_pretrained(model, tmp_path)
+    again = from_pretrained(tmp_path, dropout_rate=0.1)
+    assert again.config == dataclasses.replace(model.config, dropout_rate=0.1)
+    after = _values(again)
+    for path, value in _values(model).items():
+        np.testing.assert_array_equal(after[path], value)
+    with pytest.raises(ValueError, match="`image_size` must be the source's: the token MLPs"):
+        from_pretrained(golden / "mixer.npz", image_size=64)
+    with pytest.raises(ValueError, match="An MLP-Mixer has no attention"):
+        from_pretrained(golden / "mixer.npz", attention_dropout_rate=0.1)
+
+
+def test_several_labels_are_said_as_transformers_says_them(tiny_config, tmp_path):
+    model = ViT(tiny_config, multi_label=True)
+    save_pretrained(model, tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written["problem_type"] == "multi_label_classification"
+    assert from_pretrained(tmp_path).multi_label
+    assert not from_pretrained(tmp_path, num_classes=3).multi_label
+
+
+def test_adapters_are_not_lost_in_silence(tiny_config, tmp_path):
+    """FAULTS J2."""
+    model = ViT(tiny_config)
+    model.add_lora(rank=2)
+    with pytest.raises(ValueError, match="`model` must have no adapters.*merge_lora"):
+        save_pretrained(model, tmp_path)
+    save_pretrained(model.merge_lora(), tmp_path)
+
+
+def test_remat_is_the_callers(golden, tmp_path):
+    """FAULTS H2: and the flag is kept in the file."""
+    model = from_pretrained(golden / "vit_token.npz", remat=True)
+    assert model.get_layer("block_0").remat
+    model.save(tmp_path / "model.keras")
+    assert keras.saving.load_model(tmp_path / "model.keras").get_layer("block_0").remat
+
+
+@pytest.mark.parametrize("num_channels", [1, 4])
+def test_channels_of_a_hybrid_are_its_roots(golden, num_channels):
+    """FAULTS B1."""
+    path = golden / "hybrid_two_stages.npz"
+    kernel = _values(from_pretrained(path))["resnet_stem/root/kernel"]
+    model = from_pretrained(path, num_channels=num_channels)
+    expected = adapt_patch_kernel(kernel, num_channels)
+    np.testing.assert_array_equal(_values(model)["resnet_stem/root/kernel"], expected)
 
 
 def test_saving_replaces_nothing_when_it_fails(tiny_config, tmp_path, monkeypatch):

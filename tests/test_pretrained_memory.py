@@ -9,7 +9,7 @@ import pytest
 
 from keras_vit import VARIANTS, PreprocessingConfig
 from keras_vit.zoo import hf_safetensors
-from keras_vit.zoo.checkpoint import variable_shapes
+from keras_vit.zoo.variables import variable_shapes
 
 LOAD = """
 import json, resource, sys

@@ -14,12 +14,21 @@ import typer
 
 from keras_vit import __version__
 from keras_vit.cli.console import guarded, say, show_notices
+from keras_vit.cli.evaluate import evaluate
 from keras_vit.cli.export import export
 from keras_vit.cli.finetune import finetune
 from keras_vit.cli.list_models import list_models
 from keras_vit.cli.predict import predict
+from keras_vit.cli.show import show
 
-COMMANDS = {"list": list_models, "finetune": finetune, "predict": predict, "export": export}
+COMMANDS = {
+    "list": list_models,
+    "show": show,
+    "finetune": finetune,
+    "evaluate": evaluate,
+    "predict": predict,
+    "export": export,
+}
 
 app = typer.Typer(
     add_completion=False,  # each press of Tab would wait for TensorFlow
@@ -63,8 +72,10 @@ def _common(
 
     \b
       keras-vit list                             what weights there are
+      keras-vit show google/vit-base-patch16-224 one of them
       keras-vit finetune                         a demonstration, offline
       keras-vit finetune flowers/ -d runs/1      train, one subfolder a class
+      keras-vit evaluate runs/1 flowers/         how often it is right, class by class
       keras-vit predict runs/1 holiday/*.jpg     name what pictures show
       keras-vit export runs/1 serving/flowers/1  a SavedModel of JPEG bytes
 

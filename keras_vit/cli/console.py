@@ -1,12 +1,14 @@
 """How the command line speaks: results on stdout; notices, progress and errors on stderr."""
 
+import contextlib
 import csv
 import functools
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -15,14 +17,16 @@ from rich.console import Console, JustifyMethod
 from rich.progress import track
 from rich.table import Table
 
+from keras_vit.files import replacing
+
 # Names of files may look like markup.
 console = Console(markup=False, highlight=False, emoji=False)
 errors = Console(markup=False, highlight=False, emoji=False, stderr=True)
 
 # How an error of the Python functions names an argument, and how the shell does.
 _PYTHON_SPELLING = re.compile(
-    r"`(resume|overwrite)(?:=True)?`|`(validation_fraction|steps|epochs|batch_size|learning_rate|"
-    r"warmup_steps|early_stopping|image_size|seed)`"
+    r"`(resume|overwrite|multi_label)(?:=True)?`|`(validation_fraction|steps|epochs|batch_size|"
+    r"learning_rate|warmup_steps|early_stopping|image_size|seed|class_weights|augment)(?:ation)?`"
 )
 
 
@@ -85,6 +89,22 @@ def with_progress(items: Iterable[Any], total: int, what: str) -> Iterable[Any]:
     return track(items, what, total, console=errors, disable=not errors.is_terminal)
 
 
+@contextlib.contextmanager
+def replacing_csv(path: Path | None) -> Iterator[Path | None]:
+    """A temporary file that becomes `path`; that it can be written is known at once."""
+    if path is None:
+        yield None
+        return
+    with replacing(path.expanduser()) as temporary:
+        try:
+            temporary.touch()
+        except OSError as error:
+            raise OSError(error.errno, f"`--csv` cannot be written ({error.strerror})", path) from (
+                error
+            )
+        yield temporary
+
+
 def guarded(verb: Callable) -> Callable:
     """Make a verb end, for a fault that is not the program's own, with one line and a code.
 
@@ -98,7 +118,7 @@ def guarded(verb: Callable) -> Callable:
         except KeyboardInterrupt as interruption:
             complain(str(interruption) or "interrupted")
             raise typer.Exit(130) from None
-        except (ValueError, OSError, FloatingPointError, MemoryError) as error:
+        except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:
             if os.environ.get("KERAS_VIT_TRACEBACK") or not _is_explained(error):
                 raise
             complain(f"error: {_message(error)}")

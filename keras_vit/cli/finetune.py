@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import enum
 import shlex
 import sys
 import warnings
@@ -12,14 +13,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from keras_vit import runs
+from keras_vit.augment import AUGMENTATIONS
+from keras_vit.checks import Pair, as_pair
 from keras_vit.cli.console import errors, percent, printable, say
 from keras_vit.cli.demonstration import demonstrate
 from keras_vit.cli.sources import open_model
-from keras_vit.config import Pair, as_pair
-from keras_vit.data import ImageFolder, index_folder
-from keras_vit.model import ViT
+from keras_vit.data import TrainingData, open_training_data
+from keras_vit.image_model import ImageModel
 from keras_vit.pretrained import from_pretrained
 from keras_vit.recipes import RECIPES
+from keras_vit.training.resume import MONITORED
 from keras_vit.training.run_directory import (
     BEST_FILE,
     HISTORY_FILE,
@@ -44,9 +47,10 @@ def _image_size(text: str) -> Pair:
 
 
 Data = Annotated[
-    Path | None,
+    str | None,
     typer.Argument(
-        help="A folder: one subfolder a class, or train/ and val/ that hold those. "
+        help="A folder: one subfolder a class, or train/ and val/ that hold those; a .csv, .tsv "
+        "or .parquet table of paths and labels; or 'tfds:NAME'. "
         "Without it: a demonstration on bundled pictures.",
         show_default=False,
     ),
@@ -95,12 +99,30 @@ ImageSize = Annotated[
     ),
 ]
 Validation = Annotated[
-    Path | None, typer.Option(help="A folder of the same classes to validate on.")
+    str | None, typer.Option(help="The like of DATA, of the same classes, to validate on.")
 ]
 ValidationFraction = Annotated[
     float,
     typer.Option(
         min=0.0, max=0.99, help="Else: share of DATA to draw for that, if it has no val/; 0: none."
+    ),
+]
+MultiLabel = Annotated[
+    bool,
+    typer.Option("--multi-label", help="A picture may show several classes, or none."),
+]
+ClassWeights = Annotated[
+    Literal["balanced"] | None,
+    typer.Option(help="Have each class count as much as any other, however few its pictures."),
+]
+# A list of a Literal is more than typer takes.
+_Augmentation = enum.StrEnum("_Augmentation", {name: name for name in AUGMENTATIONS})
+Augment = Annotated[
+    list[_Augmentation] | None,
+    typer.Option(
+        metavar="NAME",
+        help="What to do to training pictures after crop and flip; may be repeated, in order: "
+        f"{', '.join(AUGMENTATIONS)}.",
     ),
 ]
 EarlyStopping = Annotated[
@@ -125,6 +147,9 @@ def finetune(
     image_size: ImageSize = None,
     validation: Validation = None,
     validation_fraction: ValidationFraction = 0.2,
+    multi_label: MultiLabel = False,
+    class_weights: ClassWeights = None,
+    augment: Augment = None,
     early_stopping: EarlyStopping = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
@@ -138,6 +163,7 @@ def finetune(
       keras-vit finetune flowers/ -d runs/1 --resume               after Ctrl-C
       keras-vit finetune flowers/ --image-size 384 --batch-size 64 --learning-rate 0.01
       keras-vit finetune flowers/ -m vit_small_patch16_224.augreg_in21k --epochs 20
+      keras-vit finetune pictures.csv --augment randaugment --augment mixup
 
     Every file is decoded once before the training; those that are no pictures are listed and
     left out. The directory keeps best.keras, last.keras, history.csv and run.json, each whole
@@ -154,13 +180,14 @@ def finetune(
         demonstrate(path, overwrite)
         return
     check_run_directory(path, resume, overwrite)
-    folder = index_folder(data, validation, validation_fraction, seed)
-    _tell_data(folder, path)
-    vit = _open(model, len(folder.class_names), image_size, path / LAST_FILE if resume else None)
+    pictures = open_training_data(data, validation, validation_fraction, seed, multi_label)
+    _tell_data(pictures, path)
+    last = path / LAST_FILE if resume else None
+    opened = _open(model, pictures.num_classes, image_size, last)
     with _ways_to_go_on(context.obj, path, named=directory is not None):
         run = runs.finetune(
-            vit,
-            folder,
+            opened,
+            pictures,
             recipe=recipe,
             directory=path,
             steps=steps,
@@ -168,6 +195,8 @@ def finetune(
             batch_size=batch_size,
             learning_rate=learning_rate,
             warmup_steps=warmup_steps,
+            class_weights=class_weights,
+            augmentation=augment,
             early_stopping=early_stopping,
             resume=resume,
             overwrite=overwrite,
@@ -188,15 +217,15 @@ def _refuse_options(context: typer.Context) -> None:
             )
 
 
-def _tell_data(folder: ImageFolder, directory: Path) -> None:
-    say(folder.summary)
-    for file, reason in folder.unreadable[:_MOST_LEFT_OUT]:
+def _tell_data(pictures: TrainingData, directory: Path) -> None:
+    say(pictures.summary)
+    for file, reason in pictures.unreadable[:_MOST_LEFT_OUT]:
         errors.print(f"left out: {printable(file)} {reason}", soft_wrap=True, style="yellow")
-    if len(folder.unreadable) > _MOST_LEFT_OUT:
+    if len(pictures.unreadable) > _MOST_LEFT_OUT:
         errors.print(f"... all in {directory / UNREADABLE_FILE}", soft_wrap=True, style="yellow")
 
 
-def _open(name: str, num_classes: int, image_size: Pair | None, last: Path | None) -> ViT:
+def _open(name: str, num_classes: int, image_size: Pair | None, last: Path | None) -> ImageModel:
     """The model to train, or, in form only, that of the run to go on with."""
     if last is None or not last.exists():
         return from_pretrained(name, num_classes, reset_head=True, image_size=image_size)
@@ -227,14 +256,12 @@ def _ways_to_go_on(arguments: list[str], directory: Path, named: bool) -> Iterat
 
 
 def _tell_result(run: runs.Run) -> None:
-    is_validated = "val_accuracy" in run.history
-    accuracies = run.history["val_accuracy" if is_validated else "accuracy"]
-    best = max(accuracies)
-    what = "validation" if is_validated else "training"
-    say(
-        f"\nBest {what} accuracy: {percent(best)}, "
-        f"epoch {accuracies.index(best) + 1} of {len(accuracies)}."
-    )
+    name = next(name for name in MONITORED if name in run.history)
+    is_validated = f"val_{name}" in run.history
+    values = run.history[f"val_{name}" if is_validated else name]
+    what = f"{'validation' if is_validated else 'training'} {name.replace('_', ' ')}"
+    epoch = values.index(max(values)) + 1
+    say(f"\nBest {what}: {percent(max(values))}, epoch {epoch} of {len(values)}.")
     directory = shlex.quote(str(run.directory))
     names = [name for name in _TOLD_FILES if (run.directory / name).exists()]
     say(f"Files in {directory}: {', '.join(names)}")

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from keras_vit.checks import unknown_name
 from keras_vit.cli.console import console, print_tabbed, say, show_table
-from keras_vit.config import unknown_name
 from keras_vit.zoo.catalogue import catalogue, close_candidates
 from keras_vit.zoo.rows import ModelRow
 
@@ -34,10 +34,10 @@ def list_models(
     else:
         print_tabbed(
             ("id", "other_name", "parameters", "pixels", "classes", "top1", "measured_by")
-            + ("licence", "loadable"),
+            + ("licence",),
             [
                 (row.id, row.aliases[-1], row.parameters, row.image_size, row.num_classes)
-                + (row.top1, row.measured_by, row.licence, "yes" if row.loadable else "no")
+                + (row.top1, row.measured_by, row.licence)
                 for row in rows
             ],
         )
@@ -55,19 +55,18 @@ def _fits(row: ModelRow, pattern: str) -> bool:
 
 def _show(rows: list[ModelRow]) -> None:
     # A narrow terminal keeps the ids whole, since they are there to be copied.
-    last = 7 if console.width >= 115 else 3
+    last = 6 if console.width >= 115 else 3
     measurers = list(dict.fromkeys(row.measured_by for row in rows if row.measured_by))
     show_table(
-        ("id", "top-1", "parameters", "pixels", "classes", "licence", "loads")[:last],
+        ("id", "top-1", "parameters", "pixels", "classes", "licence")[:last],
         [
             (
                 row.id,
                 f"{row.top1:.2f} [{measurers.index(row.measured_by) + 1}]" if row.top1 else "",
-                f"{row.parameters / 1e6:.1f} M" if row.parameters else "",
+                f"{row.parameters / 1e6:.1f} M",
                 str(row.image_size),
                 str(row.num_classes),
                 row.licence,
-                "yes" if row.loadable else "no",
             )[:last]
             for row in rows
         ],

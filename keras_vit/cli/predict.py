@@ -1,7 +1,6 @@
 """`keras-vit predict`: names for pictures."""
 
 import concurrent.futures
-import contextlib
 import csv
 import itertools
 import json
@@ -20,6 +19,7 @@ from keras_vit.cli.console import (
     percent,
     print_tabbed,
     printable,
+    replacing_csv,
     show_table,
     with_progress,
 )
@@ -27,7 +27,6 @@ from keras_vit.cli.sources import SOURCE_HELP, is_saved_model, open_model
 from keras_vit.data import Split, evaluation_dataset
 from keras_vit.data.folder import is_ignored
 from keras_vit.decoding import decode_error
-from keras_vit.files import replacing
 
 _BATCH_SIZE = 32
 _COLUMNS = ("file", "rank", "label", "score")
@@ -57,7 +56,7 @@ def predict(
     predicted.
     """
     files = _find(pictures)
-    with _replacing_csv(csv_file) as temporary:
+    with replacing_csv(csv_file) as temporary:
         labels, predictor = _open(source)
         reasons = _decode_all(files)
         readable = [file for file, reason in zip(files, reasons, strict=True) if reason is None]
@@ -94,22 +93,6 @@ def _find(pictures: list[Path]) -> list[str]:
     return files
 
 
-@contextlib.contextmanager
-def _replacing_csv(path: Path | None) -> Iterator[Path | None]:
-    """A temporary file that becomes `path`; that it can be written is known at once."""
-    if path is None:
-        yield None
-        return
-    with replacing(path.expanduser()) as temporary:
-        try:
-            temporary.touch()
-        except OSError as error:
-            raise OSError(error.errno, f"`--csv` cannot be written ({error.strerror})", path) from (
-                error
-            )
-        yield temporary
-
-
 def _open(source: str) -> tuple[tuple[str, ...], Predictor]:
     """The labels of a model, and how to ask it."""
     labels, predictor = _open_saved_model(source) if is_saved_model(source) else _open_vit(source)
@@ -135,7 +118,8 @@ def _open_vit(source: str) -> tuple[tuple[str, ...], Predictor]:
         for images, _ in evaluation_dataset(
             split, _BATCH_SIZE, config.image_size, model.preprocessing, config.num_channels
         ):
-            yield keras.ops.convert_to_numpy(keras.ops.softmax(model.predict_on_batch(images)))
+            logits = model.predict_on_batch(images)
+            yield keras.ops.convert_to_numpy(model.probabilities(logits))
 
     return model.labels or tuple(map(str, range(model.config.num_classes))), probabilities
 

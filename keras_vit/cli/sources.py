@@ -5,7 +5,7 @@ from pathlib import Path
 
 import keras
 
-from keras_vit.model import ViT
+from keras_vit.image_model import ImageModel
 from keras_vit.pretrained import from_pretrained
 from keras_vit.training.run_directory import BEST_FILE, LAST_FILE, RUN_FILE
 
@@ -20,14 +20,14 @@ def is_saved_model(source: str) -> bool:
     return (Path(source).expanduser() / "saved_model.pb").is_file()
 
 
-def open_model(source: str) -> ViT:
+def open_model(source: str) -> ImageModel:
     """Load the model that a user named.
 
     Args:
         source: As `SOURCE_HELP` says.
 
     Raises:
-        ValueError: If it is no ViT.
+        ValueError: If it is no model of this package.
         OSError: If it cannot be had.
     """
     if is_saved_model(source):
@@ -47,16 +47,16 @@ def open_model(source: str) -> ViT:
     return from_pretrained(source)
 
 
-def _load_keras_file(path: Path) -> ViT:
+def _load_keras_file(path: Path) -> ImageModel:
     try:
         model = keras.saving.load_model(path, compile=False)
     except (ValueError, TypeError, KeyError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"`SOURCE` must be a whole .keras file. Received: {str(path)!r} ({error})."
         ) from error
-    if not isinstance(model, ViT):
+    if not isinstance(model, ImageModel):
         raise ValueError(
-            "`SOURCE` must be a `keras_vit.ViT`. "
+            "`SOURCE` must be a `keras_vit.ViT` or a `keras_vit.Mixer`. "
             f"Received: {str(path)!r}, a {type(model).__name__}."
         )
     return model

@@ -3,21 +3,23 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.folder import Split
-from keras_vit.data.inputs import Arrays, Examples, TrainingData, count_batches
-from keras_vit.model import ViT
+from keras_vit.data.arrays import Arrays
+from keras_vit.data.inputs import Examples, TrainingData, count_batches
+from keras_vit.image_model import ImageModel
 from keras_vit.preprocessing import check_pixel_range
 
 
-def check_fits(model: ViT, data: TrainingData) -> None:
+def check_fits(model: ImageModel, data: TrainingData) -> None:
     """Refuse a model and data that do not fit each other.
 
     Raises:
         ValueError: If classes, channels, sizes, labels or pixel range do not fit.
     """
     num_classes = model.config.num_classes
-    if num_classes == 0 or data.class_names and len(data.class_names) != num_classes:
-        wanted = len(data.class_names) if data.class_names else "..."
+    # Of class indices the greatest is all that arrays tell.
+    is_known = data.class_names or data.is_multi_label and data.num_classes
+    wanted = data.num_classes if is_known else "..."
+    if num_classes == 0 or is_known and wanted != num_classes:
         raise ValueError(
             f"`model` must have one logit a class. Received: num_classes={num_classes} for "
             f"{wanted} classes. Load it with `num_classes={wanted}, reset_head=True`."
@@ -33,14 +35,15 @@ def check_fits(model: ViT, data: TrainingData) -> None:
         )
     image_shape = (*model.config.image_size, model.config.num_channels)
     are_pixels = model.include_normalization
-    check_examples(data.train, image_shape, num_classes, "train", are_pixels)
+    several = data.is_multi_label
+    check_examples(data.train, image_shape, num_classes, "train", are_pixels, several)
     if data.validation is not None:
         if isinstance(data.validation, tf.data.Dataset) and count_batches(data.validation) is None:
             raise ValueError(
                 "`validation` must come to an end. Received: an endless tf.data.Dataset. "
                 "Use `.take(batches)`."
             )
-        check_examples(data.validation, image_shape, num_classes, "validation", are_pixels)
+        check_examples(data.validation, image_shape, num_classes, "validation", are_pixels, several)
 
 
 def check_examples(
@@ -49,6 +52,7 @@ def check_examples(
     num_classes: int,
     name: str,
     are_pixels: bool = True,
+    is_multi_label: bool = False,
 ) -> None:
     """Refuse pictures and labels that do not fit a model. Of a dataset the first batch is read.
 
@@ -58,12 +62,11 @@ def check_examples(
         num_classes: Its classes.
         name: Argument name for the error message.
         are_pixels: Whether the model takes 0..255; False leaves the range unchecked.
+        is_multi_label: Whether labels are `(pictures, classes)` of 0 and 1.
 
     Raises:
         ValueError: If they do not fit.
     """
-    if isinstance(examples, Split):
-        return  # an index is right by construction
     if isinstance(examples, Arrays):
         if examples.images.shape[-1] != image_shape[-1]:
             raise ValueError(
@@ -72,10 +75,17 @@ def check_examples(
                 "or load the model with `num_channels=`."
             )
         images, labels = examples.images, examples.labels
+    elif isinstance(examples, tf.data.Dataset):
+        images, labels = _first_batch(examples, image_shape, name, is_multi_label)
     else:
-        images, labels = _first_batch(examples, image_shape, name)
+        return  # an index is right by construction
     if are_pixels:
         check_pixel_range(images, name)
+    check_labels = _check_rows if is_multi_label else _check_indices
+    check_labels(labels, num_classes, name)
+
+
+def _check_indices(labels: np.ndarray, num_classes: int, name: str) -> None:
     if labels.dtype.kind not in "iu":
         raise ValueError(
             f"Labels in `{name}` must be integers. Received: labels of dtype {labels.dtype}. "
@@ -90,8 +100,25 @@ def check_examples(
         )
 
 
+def _check_rows(labels: np.ndarray, num_classes: int, name: str) -> None:
+    if labels.shape[1] != num_classes:
+        raise ValueError(
+            f"Labels in `{name}` must have one column a class. Received: labels of shape "
+            f"{labels.shape} with num_classes={num_classes}. Load the model with "
+            f"`num_classes={labels.shape[1]}, reset_head=True`."
+        )
+    if labels.dtype.kind not in "biuf" or not ((labels >= 0) & (labels <= 1)).all():
+        raise ValueError(
+            f"Labels in `{name}` must be 0 or 1 for each class. Received: labels of dtype "
+            f"{labels.dtype} with other values."
+        )
+
+
 def _first_batch(
-    examples: tf.data.Dataset, image_shape: tuple[int, int, int], name: str
+    examples: tf.data.Dataset,
+    image_shape: tuple[int, int, int],
+    name: str,
+    is_multi_label: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     batch = next(iter(examples.take(1)), None)
     if not isinstance(batch, tuple) or len(batch) != 2:
@@ -100,10 +127,13 @@ def _first_batch(
             f"{examples.element_spec} whose first is {type(batch).__name__}."
         )
     images, labels = (np.asarray(part) for part in batch)
-    if images.shape[1:] != image_shape or labels.shape != images.shape[:1]:
+    rank, wanted = (2, "(batch, classes)") if is_multi_label else (1, "(batch,)")
+    are_as_many = labels.ndim == rank and labels.shape[:1] == images.shape[:1]
+    if images.shape[1:] != image_shape or not are_as_many:
         raise ValueError(
             f"`{name}` must give batches of images (batch, {', '.join(map(str, image_shape))}) "
-            f"and labels (batch,). Received: {images.shape} and {labels.shape}. Resize with "
-            "`model.preprocess`, batch with `.batch(size)`; labels are class indices."
+            f"and labels {wanted}. Received: {images.shape} and {labels.shape}. Resize with "
+            "`model.preprocess`, batch with `.batch(size)`; labels are class indices, or one 0 or "
+            "1 a class with `multi_label=True`."
         )
     return images, labels

@@ -4,20 +4,19 @@ Order and augmentation are functions of the seed and of the number of pictures d
 that a run that resumes at any step sees what it would have seen.
 """
 
-import os
-
 import tensorflow as tf
 
 from keras_vit.augment import AREA_RANGE, random_resized_crop, training_image
-from keras_vit.config import Pair, PreprocessingConfig
-from keras_vit.data.folder import Split
-from keras_vit.data.inputs import Arrays
+from keras_vit.checks import Pair
+from keras_vit.config import PreprocessingConfig
+from keras_vit.data.arrays import Arrays
+from keras_vit.data.index import Pictures
 from keras_vit.decoding import decode_image
 from keras_vit.preprocessing import resize_image
 
 
 def training_dataset(
-    examples: Split | Arrays,
+    examples: Pictures | Arrays,
     batch_size: int,
     image_size: Pair,
     num_channels: int = 3,
@@ -42,8 +41,8 @@ def training_dataset(
         start_step: Batches to leave out at the beginning, at no cost.
 
     Returns:
-        Batches of float32 pixels 0..255 `(batch, height, width, channels)` and int32 labels
-        `(batch,)`.
+        Batches of float32 pixels 0..255 `(batch, height, width, channels)` and labels: int32
+        `(batch,)`, or float32 `(batch, classes)` of 0 and 1.
     """
     pictures, labels = _columns(examples)
     size = len(examples)
@@ -60,7 +59,7 @@ def training_dataset(
         if isinstance(examples, Arrays):
             pixels = random_resized_crop(picture, picture_seed, image_size, crop_area, flip=flip)
         else:
-            encoded = tf.io.read_file(picture)
+            encoded = examples.read(picture)
             pixels = training_image(
                 encoded, picture_seed, image_size, num_channels, crop_area, flip=flip
             )
@@ -75,7 +74,7 @@ def training_dataset(
 
 
 def evaluation_dataset(
-    examples: Split | Arrays,
+    examples: Pictures | Arrays,
     batch_size: int,
     image_size: Pair,
     preprocessing: PreprocessingConfig,
@@ -97,7 +96,7 @@ def evaluation_dataset(
     @tf.autograph.experimental.do_not_convert
     def example(picture: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         if not isinstance(examples, Arrays):
-            picture = decode_image(tf.io.read_file(picture), num_channels)
+            picture = decode_image(examples.read(picture), num_channels)
         return resize_image(picture, preprocessing, image_size), label
 
     return (
@@ -108,12 +107,8 @@ def evaluation_dataset(
     )
 
 
-def _columns(examples: Split | Arrays) -> tuple[tf.Tensor, tf.Tensor]:
+def _columns(examples: Pictures | Arrays) -> tuple[tf.Tensor, tf.Tensor]:
     """Pictures and labels as tensors in host memory."""
     with tf.device("CPU"):
-        if isinstance(examples, Arrays):
-            pictures = tf.convert_to_tensor(examples.images)
-        else:
-            # Bytes, since a file's name may be no valid text.
-            pictures = tf.constant([os.fsencode(path) for path in examples.paths])
-        return pictures, tf.constant(examples.labels, tf.int32)
+        pictures = examples.images if isinstance(examples, Arrays) else examples.pictures
+        return tf.convert_to_tensor(pictures), tf.convert_to_tensor(examples.labels)

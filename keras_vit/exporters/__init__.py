@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from keras_vit.config import unknown_name
+from keras_vit.checks import unknown_name
 from keras_vit.exporters.saved_model import export_saved_model
 
 EXPORTERS = {"tf_saved_model": export_saved_model}
@@ -22,7 +22,7 @@ def export(
     """Write a model for serving, preprocessing and labels included.
 
     Args:
-        model: A `keras_vit.ViT`.
+        model: A `keras_vit.ViT` or `keras_vit.Mixer`.
         path: Where to write; missing parent directories are made.
         format: A key of `EXPORTERS`. `"tf_saved_model"`: a directory that TensorFlow and
             TensorFlow Serving run without Keras or this package; see

@@ -8,7 +8,8 @@
 | `embed` | `images`: uint8, as `serving_default` | `features` |
 | `embed_bytes` | `encoded`, as `serve_bytes` | `features` |
 
-Predictions are `logits` and `probabilities`, `(batch, classes)`, and the best `labels` and their
+Predictions are `logits` and `probabilities`, `(batch, classes)`, softmax, or sigmoid of a model
+with `multi_label`, and the best `labels` and their
 `scores`, `(batch, top_k)`; of a model without classes they are its `features`. `features` of the
 embed signatures are pooled, before any tanh layer. Pictures are resized by the checkpoint's rule
 inside the signature. `serve_bytes` and `embed_bytes` need a model of 1 or 3 channels.
@@ -27,22 +28,25 @@ from typing import Any
 
 import keras
 
-from keras_vit.config import as_labels
+from keras_vit.checks import as_labels
+from keras_vit.image_model import ImageModel
 from keras_vit.layers import PixelNormalization
-from keras_vit.model import ViT
 from keras_vit.preprocessing import resize_image
 
 
 def export_saved_model(
-    model: ViT,
+    model: ImageModel,
     path: str | os.PathLike,
     labels: Iterable[str] | None = None,
     top_k: int = 5,
     overwrite: bool = False,
 ) -> Path:
     """Write a SavedModel; the arguments are those of `keras_vit.exporters.export`."""
-    if not isinstance(model, ViT):
-        raise ValueError(f"`model` must be a `keras_vit.ViT`. Received: {type(model).__name__}.")
+    if not isinstance(model, ImageModel):
+        raise ValueError(
+            "`model` must be a `keras_vit.ViT` or a `keras_vit.Mixer`. "
+            f"Received: {type(model).__name__}."
+        )
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
             "`format='tf_saved_model'` needs the TensorFlow backend, which decodes pictures in "
@@ -61,6 +65,7 @@ def export_saved_model(
     _add_endpoints(archive, model, labels, min(top_k, len(labels)))
     description = {
         "labels": list(labels),
+        "multi_label": model.multi_label,
         "image_size": list(model.config.image_size),
         "num_channels": model.config.num_channels,
         "preprocessing": model.preprocessing.to_dict(),
@@ -73,7 +78,7 @@ def export_saved_model(
     return Path(path)
 
 
-def _add_endpoints(archive: Any, model: ViT, labels: tuple[str, ...], top_k: int):
+def _add_endpoints(archive: Any, model: ImageModel, labels: tuple[str, ...], top_k: int):
     import tensorflow as tf
 
     size, channels = model.config.image_size, model.config.num_channels
@@ -113,7 +118,7 @@ def _add_endpoints(archive: Any, model: ViT, labels: tuple[str, ...], top_k: int
     archive.add_endpoint("embed_bytes", of_bytes(embed), [encoded])
 
 
-def _heads(model: ViT, labels: tuple[str, ...], top_k: int) -> tuple[Callable, Callable]:
+def _heads(model: ImageModel, labels: tuple[str, ...], top_k: int) -> tuple[Callable, Callable]:
     """Predictions, and pooled features, of pixels at the model's size."""
     import tensorflow as tf
 
@@ -125,7 +130,9 @@ def _heads(model: ViT, labels: tuple[str, ...], top_k: int) -> tuple[Callable, C
 
     def predict(pixels):
         outputs = tf.cast(model(normalize(pixels), training=False), tf.float32)
-        return _predictions(outputs, labels, top_k) if labels else {"features": outputs}
+        if not labels:
+            return {"features": outputs}
+        return _predictions(outputs, model.probabilities(outputs), labels, top_k)
 
     def embed(pixels):
         features = pooled(normalize(pixels), training=False)["pooled"]
@@ -142,10 +149,11 @@ def _traced(function: Callable, shape: Any) -> Callable:
     return tf.function(function, autograph=False).get_concrete_function(shape)
 
 
-def _predictions(logits: Any, labels: tuple[str, ...], top_k: int) -> dict[str, Any]:
+def _predictions(
+    logits: Any, probabilities: Any, labels: tuple[str, ...], top_k: int
+) -> dict[str, Any]:
     import tensorflow as tf
 
-    probabilities = tf.nn.softmax(logits)
     scores, best = tf.math.top_k(probabilities, top_k)
     return {
         "logits": logits,

@@ -14,26 +14,43 @@ Every layer is registered under the package name `keras_vit`, builds all its var
 """
 
 from keras_vit.layers.attention import SelfAttention
+from keras_vit.layers.axial_block import AxialBlock
 from keras_vit.layers.drop_path import DropPath
 from keras_vit.layers.encoder_block import EncoderBlock
-from keras_vit.layers.heads import HEADS, MeanPool, TokenPool
+from keras_vit.layers.heads import HEADS, AttentionPool, DistillationHead, MeanPool, TokenPool
+from keras_vit.layers.layer_scale import LayerScale
+from keras_vit.layers.mixer_block import MixerBlock
 from keras_vit.layers.mlp import MLP
 from keras_vit.layers.patch_embedding import PatchEmbedding
 from keras_vit.layers.pixel_normalization import PixelNormalization
-from keras_vit.layers.position_embedding import POSITION_EMBEDDINGS, LearnedPositionEmbedding
+from keras_vit.layers.position_embedding import (
+    POSITION_EMBEDDINGS,
+    Learned2DPositionEmbedding,
+    LearnedPositionEmbedding,
+    SinCos2DPositionEmbedding,
+)
 from keras_vit.layers.prefix_tokens import PrefixTokens
+from keras_vit.layers.resnet_stem import ResNetStem
 
 __all__ = [
     "HEADS",
     "MLP",
     "POSITION_EMBEDDINGS",
+    "AttentionPool",
+    "AxialBlock",
+    "DistillationHead",
     "DropPath",
     "EncoderBlock",
+    "LayerScale",
+    "Learned2DPositionEmbedding",
     "LearnedPositionEmbedding",
     "MeanPool",
+    "MixerBlock",
     "PatchEmbedding",
     "PixelNormalization",
     "PrefixTokens",
+    "ResNetStem",
     "SelfAttention",
+    "SinCos2DPositionEmbedding",
     "TokenPool",
 ]

@@ -1,4 +1,5 @@
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit.layers.dtype_policy import CompositeLayer
@@ -17,6 +18,10 @@ class SelfAttention(CompositeLayer):
         hidden_dim: Width of a token.
         num_heads: Heads; divides `hidden_dim`.
         qkv_bias: Whether `qkv` has a bias.
+        qk_norm: Whether queries and keys are normalised head by head (arXiv 2302.05442).
+        relative: Whether a learned vector for each offset between two tokens, `p_q - p_k`, is a
+            second key: its product with the query is added to the scores (paper, D.4).
+        layer_norm_epsilon: Epsilon of the normalizations of queries and keys.
         dropout_rate: After the output projection (paper, B.1).
         attention_dropout_rate: On attention weights, while training only.
 
@@ -36,6 +41,9 @@ class SelfAttention(CompositeLayer):
         hidden_dim: int,
         num_heads: int,
         qkv_bias: bool = True,
+        qk_norm: bool = False,
+        relative: bool = False,
+        layer_norm_epsilon: float = 1e-6,
         dropout_rate: float = 0.0,
         attention_dropout_rate: float = 0.0,
         **kwargs,
@@ -46,61 +54,103 @@ class SelfAttention(CompositeLayer):
                 "`hidden_dim` must be a multiple of `num_heads`. "
                 f"Received: hidden_dim={hidden_dim}, num_heads={num_heads}."
             )
+        self.arguments = {
+            "hidden_dim": hidden_dim,
+            "num_heads": num_heads,
+            "qkv_bias": qkv_bias,
+            "qk_norm": qk_norm,
+            "relative": relative,
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "dropout_rate": dropout_rate,
+            "attention_dropout_rate": attention_dropout_rate,
+        }
         self.hidden_dim = hidden_dim
         self.num_heads = num_heads
-        self.qkv_bias = qkv_bias
-        self.dropout_rate = dropout_rate
-        self.attention_dropout_rate = attention_dropout_rate
+        self.head_dim = hidden_dim // num_heads
+        self.relative = relative
+        policy = self.dtype_policy
         self.qkv = keras.layers.Dense(
             3 * hidden_dim,
             use_bias=qkv_bias,
             kernel_initializer=fused_xavier_uniform(),
-            dtype=self.dtype_policy,
+            dtype=policy,
             name="qkv",
         )
+        self.query_norm = self.key_norm = None
+        if qk_norm:
+            self.query_norm, self.key_norm = (
+                keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, dtype=policy, name=name)
+                for name in ("query_norm", "key_norm")
+            )
+        self.relative_keys_initializer = keras.initializers.RandomNormal(stddev=0.02)
         self.attention_dropout = keras.layers.Dropout(
-            attention_dropout_rate, dtype=self.dtype_policy, name="attention_dropout"
+            attention_dropout_rate, dtype=policy, name="attention_dropout"
         )
-        self.proj = keras.layers.Dense(hidden_dim, dtype=self.dtype_policy, name="proj")
-        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.proj = keras.layers.Dense(hidden_dim, dtype=policy, name="proj")
+        self.dropout = keras.layers.Dropout(dropout_rate, dtype=policy, name="dropout")
 
     def build(self, input_shape: tuple[int | None, ...]):
         self.qkv.build((None, self.hidden_dim))
+        if self.query_norm is not None:
+            self.query_norm.build((None, None, self.num_heads, self.head_dim))
+            self.key_norm.build((None, None, self.num_heads, self.head_dim))
+        if self.relative:
+            self.relative_keys = self.add_weight(
+                name="relative_keys",
+                shape=(2 * input_shape[1] - 1, self.head_dim),
+                initializer=self.relative_keys_initializer,
+            )
         self.proj.build((None, self.hidden_dim))
 
     def call(self, tokens, training: bool = False):
-        num_tokens = tokens.shape[1]
-        head_dim = self.hidden_dim // self.num_heads
-        flat = ops.reshape(tokens, (-1, self.hidden_dim))  # (batch * tokens, hidden_dim)
-        qkv = ops.reshape(  # (batch, tokens, 3, heads, head_dim)
-            self.qkv(flat), (-1, num_tokens, 3, self.num_heads, head_dim)
-        )
-        query, key, value = ops.unstack(qkv, axis=2)  # (batch, tokens, heads, head_dim)
-        query = query * head_dim**-0.5
-        if training and self.attention_dropout_rate > 0.0:
-            mixed = self._attend_with_dropout(query, key, value)
+        query, key, value = self._project(tokens)
+        drops = training and self.attention_dropout.rate > 0.0
+        if drops or self.relative:
+            weights = ops.cast(self._weights(query, key), value.dtype)
+            weights = self.attention_dropout(weights, training=training)
+            mixed = ops.einsum("bhqk,bkhd->bqhd", weights, value)
         else:
             mixed = ops.dot_product_attention(query, key, value, scale=1.0)
         flat = self.proj(ops.reshape(mixed, (-1, self.hidden_dim)))  # (batch * tokens, hidden_dim)
         flat = self.dropout(flat, training=training)
-        return ops.reshape(flat, (-1, num_tokens, self.hidden_dim))  # (batch, tokens, hidden_dim)
+        return ops.reshape(flat, (-1, *tokens.shape[1:]))  # (batch, tokens, hidden_dim)
 
-    def _attend_with_dropout(self, query, key, value):
-        """Return `(batch, tokens, heads, head_dim)`; `query` is scaled already."""
+    def scores(self, tokens):
+        """How much each token attends to each other one; a slower path, for who wants to look.
+
+        Args:
+            tokens: As in `call`.
+
+        Returns:
+            float32 `(batch, heads, tokens, tokens)`, query then key; each row sums to 1.
+        """
+        query, key, _ = self._project(tokens)
+        return self._weights(query, key)
+
+    def _project(self, tokens):
+        """Return query, scaled, key and value, `(batch, tokens, heads, head_dim)` each."""
+        flat = ops.reshape(tokens, (-1, self.hidden_dim))  # (batch * tokens, hidden_dim)
+        qkv = ops.reshape(  # (batch, tokens, 3, heads, head_dim)
+            self.qkv(flat), (-1, tokens.shape[1], 3, self.num_heads, self.head_dim)
+        )
+        query, key, value = ops.unstack(qkv, axis=2)  # (batch, tokens, heads, head_dim)
+        if self.query_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+        return query * self.head_dim**-0.5, key, value
+
+    def _weights(self, query, key):
+        """Return float32 `(batch, heads, tokens, tokens)`; `query` is scaled already."""
         scores = ops.einsum("bqhd,bkhd->bhqk", query, key)  # (batch, heads, tokens, tokens)
-        weights = ops.cast(ops.softmax(ops.cast(scores, "float32"), axis=-1), value.dtype)
-        weights = self.attention_dropout(weights, training=True)
-        return ops.einsum("bhqk,bkhd->bqhd", weights, value)
+        if self.relative:
+            positions = np.arange(query.shape[1])
+            offsets = positions[:, None] - positions + len(positions) - 1  # (tokens, tokens)
+            keys = ops.take(self.relative_keys, offsets, axis=0)  # (tokens, tokens, head_dim)
+            keys = ops.cast(keys, query.dtype)
+            scores = scores + ops.einsum("bqhd,qkd->bhqk", query, keys)
+        return ops.softmax(ops.cast(scores, "float32"), axis=-1)
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
     def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "hidden_dim": self.hidden_dim,
-            "num_heads": self.num_heads,
-            "qkv_bias": self.qkv_bias,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-        }
+        return {**super().get_config(), **self.arguments}

@@ -10,14 +10,18 @@ from keras import ops
 ReadWeights = Callable[[str, tuple[int, ...]], np.ndarray | None]
 
 
-def fused_xavier_uniform() -> keras.initializers.Initializer:
-    """Xavier-uniform of each of the three square kernels that `qkv` holds side by side.
+def fused_xavier_uniform(parts: int = 3) -> keras.initializers.Initializer:
+    """Xavier-uniform of each of the square kernels that one Dense holds side by side.
 
     The official code draws query, key and value kernels one by one, with a limit of
-    sqrt(6 / (D + D)). Of the fused (D, 3 D) kernel the mean fan is 2 D, so a scale of 2 gives
-    that limit.
+    sqrt(6 / (D + D)). Of the fused (D, parts * D) kernel the mean fan is (1 + parts) / 2 times
+    D, so a scale of as much gives that limit.
+
+    Args:
+        parts: How many kernels.
     """
-    return keras.initializers.VarianceScaling(2.0, mode="fan_avg", distribution="uniform")
+    scale = (1 + parts) / 2
+    return keras.initializers.VarianceScaling(scale, mode="fan_avg", distribution="uniform")
 
 
 class FromWeights(keras.initializers.Initializer):
@@ -70,6 +74,18 @@ def weights_from(layer: keras.layers.Layer, read: ReadWeights | None) -> Iterato
             variable = attribute.removesuffix("_initializer")
             setattr(part, attribute, FromWeights(read, part, variable, otherwise))
         yield
+        _fill_quantized(layer, read)
     finally:
         for part, attribute, otherwise in replaced:
             setattr(part, attribute, otherwise)
+
+
+def _fill_quantized(layer: keras.layers.Layer, read: ReadWeights) -> None:
+    """Fill what Keras makes without the layer's initializers: quantized kernels and scales."""
+    for part in layer._flatten_layers():
+        if part.quantization_mode is None:
+            continue
+        for variable in part.weights:
+            value = read(variable.path, tuple(variable.shape))
+            if value is not None:
+                variable.assign(value)

@@ -1,7 +1,9 @@
 import keras
 from keras import ops
 
-from keras_vit.config import ACTIVATIONS, check_choice
+from keras_vit.base_config import ACTIVATIONS
+from keras_vit.checks import check_choice
+from keras_vit.layers.activations import ACTIVATION_FUNCTIONS
 from keras_vit.layers.dtype_policy import CompositeLayer
 
 
@@ -12,7 +14,10 @@ class MLP(CompositeLayer):
     Args:
         hidden_dim: Width of a token.
         mlp_dim: Width of the hidden layer.
-        activation: `"gelu"` (exact) or `"gelu_tanh"` (approximation; JAX's default).
+        activation: `"gelu"` (exact), `"gelu_tanh"` (approximation; JAX's default),
+            `"quick_gelu"` or `"silu"`.
+        gated: Whether `fc1` is twice as wide and its first half, activated, multiplies the
+            other; with `"silu"` this is SwiGLU (arXiv 2002.05202).
         dropout_rate: After each of the two dense layers (paper, B.1).
 
     Call arguments:
@@ -31,6 +36,7 @@ class MLP(CompositeLayer):
         hidden_dim: int,
         mlp_dim: int,
         activation: str = "gelu_tanh",
+        gated: bool = False,
         dropout_rate: float = 0.0,
         **kwargs,
     ):
@@ -39,8 +45,9 @@ class MLP(CompositeLayer):
         self.hidden_dim = hidden_dim
         self.mlp_dim = mlp_dim
         self.activation = activation
+        self.gated = gated
         self.dropout_rate = dropout_rate
-        self.fc1 = self._dense(mlp_dim, "fc1")
+        self.fc1 = self._dense(2 * mlp_dim if gated else mlp_dim, "fc1")
         self.dropout1 = self._dropout("dropout1")
         self.fc2 = self._dense(hidden_dim, "fc2")
         self.dropout2 = self._dropout("dropout2")
@@ -62,10 +69,16 @@ class MLP(CompositeLayer):
 
     def call(self, tokens, training: bool = False):
         flat = ops.reshape(tokens, (-1, self.hidden_dim))  # (batch * tokens, hidden_dim)
-        flat = ops.gelu(self.fc1(flat), approximate=self.activation == "gelu_tanh")
-        flat = self.dropout1(flat, training=training)  # (batch * tokens, mlp_dim)
+        flat = self._activate(self.fc1(flat))  # (batch * tokens, mlp_dim)
+        flat = self.dropout1(flat, training=training)
         flat = self.dropout2(self.fc2(flat), training=training)  # (batch * tokens, hidden_dim)
         return ops.reshape(flat, (-1, *tokens.shape[1:]))  # (batch, tokens, hidden_dim)
+
+    def _activate(self, flat):
+        activate = ACTIVATION_FUNCTIONS[self.activation]
+        if not self.gated:
+            return activate(flat)
+        return activate(flat[:, : self.mlp_dim]) * flat[:, self.mlp_dim :]
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -76,5 +89,6 @@ class MLP(CompositeLayer):
             "hidden_dim": self.hidden_dim,
             "mlp_dim": self.mlp_dim,
             "activation": self.activation,
+            "gated": self.gated,
             "dropout_rate": self.dropout_rate,
         }

@@ -1,7 +1,7 @@
 import keras
 from keras import ops
 
-from keras_vit.config import as_pair
+from keras_vit.checks import as_pair
 from keras_vit.layers.dtype_policy import CompositeLayer
 
 
@@ -14,6 +14,7 @@ class PatchEmbedding(CompositeLayer):
     Args:
         hidden_dim: Width of a token.
         patch_size: Patch side in pixels, an integer or `(height, width)`.
+        use_bias: Whether the projection has a bias.
 
     Call arguments:
         pixels: `(batch, height, width, channels)`.
@@ -25,7 +26,9 @@ class PatchEmbedding(CompositeLayer):
         ValueError: If the picture is no whole number of patches: a border is never dropped.
     """
 
-    def __init__(self, hidden_dim: int, patch_size: int | tuple[int, int], **kwargs):
+    def __init__(
+        self, hidden_dim: int, patch_size: int | tuple[int, int], use_bias: bool = True, **kwargs
+    ):
         super().__init__(**kwargs)
         self.hidden_dim = hidden_dim
         self.patch_size = as_pair(patch_size, "patch_size")
@@ -33,6 +36,7 @@ class PatchEmbedding(CompositeLayer):
             hidden_dim,
             kernel_size=self.patch_size,
             strides=self.patch_size,
+            use_bias=use_bias,
             data_format="channels_last",
             kernel_initializer="lecun_normal",  # flax nn.Conv's default, as in the official code
             dtype=self.dtype_policy,
@@ -74,4 +78,5 @@ class PatchEmbedding(CompositeLayer):
             **super().get_config(),
             "hidden_dim": self.hidden_dim,
             "patch_size": list(self.patch_size),
+            "use_bias": self.projection.use_bias,
         }

@@ -1,6 +1,6 @@
 """Ways to train, as values: one file, one `Recipe`, one row of `RECIPES`."""
 
-from keras_vit.config import unknown_name
+from keras_vit.checks import unknown_name
 from keras_vit.recipes.definition import Preset, Recipe
 from keras_vit.recipes.paper_sgd import PAPER_SGD
 

@@ -6,7 +6,44 @@ from typing import Any
 
 import keras
 
+from keras_vit.checks import check_choice
+from keras_vit.training.losses import SigmoidCrossentropy
 from keras_vit.training.schedules import warmup_cosine
+
+
+def _for_integers() -> dict[str, Any]:
+    return {
+        "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        "metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+    }
+
+
+def _for_one_hot() -> dict[str, Any]:
+    return {
+        "loss": keras.losses.CategoricalCrossentropy(from_logits=True),
+        "metrics": [keras.metrics.CategoricalAccuracy(name="accuracy")],
+    }
+
+
+def _for_multi_hot() -> dict[str, Any]:
+    # Of logits: 0 is a probability of one half.
+    return {
+        "loss": SigmoidCrossentropy(),
+        "metrics": [
+            keras.metrics.BinaryAccuracy(name="binary_accuracy", threshold=0.0),
+            keras.metrics.AUC(
+                name="mean_average_precision", curve="PR", multi_label=True, from_logits=True
+            ),
+        ],
+    }
+
+
+# Loss and metrics, by what labels are.
+LABELS: dict[str, Callable[[], dict[str, Any]]] = {
+    "integer": _for_integers,
+    "one_hot": _for_one_hot,
+    "multi_hot": _for_multi_hot,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,19 +104,28 @@ class Recipe:
         learning_rate: float | None = None,
         total_steps: int | None = None,
         warmup_steps: int | None = None,
+        labels: str = "integer",
     ) -> dict[str, Any]:
-        """Return what `model.compile` needs for this recipe, for integer labels.
+        """Return what `model.compile` needs for this recipe.
 
         Args:
             learning_rate: The highest rate; None for the recipe's.
             total_steps: Steps of the whole run; None for the recipe's.
             warmup_steps: Steps of the warm-up; None for the recipe's share of `total_steps`.
+            labels: What the labels are. `"integer"`: class indices. `"one_hot"`: rows of one
+                number a class that sum to 1, as mixing pictures makes them. `"multi_hot"`: rows
+                of one 0 or 1 a class, any number of 1s; the loss is then that of a sigmoid a
+                class, summed over classes.
 
         Returns:
-            `optimizer`, `loss` (from logits) and `metrics` (`accuracy`).
+            `optimizer`, `loss` (from logits) and `metrics`: `accuracy`; of multi-hot labels
+            `binary_accuracy`, of all pictures and classes, and `mean_average_precision`, the
+            mean over classes of the area under precision over recall, by 200 thresholds; a class
+            without a picture counts 0.
 
         Raises:
-            ValueError: If the steps do not fit each other, or the rate is not above 0.
+            ValueError: If the steps do not fit each other, the rate is not above 0, or there are
+                no such labels.
 
         Example:
 
@@ -94,9 +140,7 @@ class Recipe:
             total_steps = self.total_steps
         if warmup_steps is None:
             warmup_steps = self.warmup_steps(total_steps)
+        check_choice("labels", labels, LABELS)
         schedule = warmup_cosine(learning_rate, total_steps, warmup_steps)
-        return {
-            "optimizer": self.optimizer(learning_rate=schedule, global_clipnorm=self.clip_norm),
-            "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            "metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-        }
+        optimizer = self.optimizer(learning_rate=schedule, global_clipnorm=self.clip_norm)
+        return {"optimizer": optimizer, **LABELS[labels]()}

@@ -19,6 +19,8 @@ from keras import ops
 from keras_vit.files import replacing
 from keras_vit.training.run_directory import BEST_FILE, HISTORY_FILE, LAST_FILE
 
+# What tells the best epoch, of the validation pictures: the first that a run has.
+MONITORED = ("accuracy", "mean_average_precision")
 _STATE_MEMBER = "training_state.json"
 
 
@@ -38,12 +40,14 @@ class TrainingState:
     def best_epoch(self) -> int | None:
         """Index of the row of highest validation accuracy, else of lowest training loss.
 
-        Of equal accuracies, as a few validation pictures give them, the lowest loss counts.
+        With several labels a picture it is their mean average precision. Of equal ones, as a
+        few validation pictures give them, the lowest loss counts.
         """
         if not self.history:
             return None
+        names = [f"val_{name}" for name in MONITORED if f"val_{name}" in self.history[0]]
         scores = [
-            (row.get("val_accuracy", 0.0), -row.get("val_loss", row["loss"]))
+            (row[names[0]] if names else 0.0, -row.get("val_loss", row["loss"]))
             for row in self.history
         ]
         return scores.index(max(scores))

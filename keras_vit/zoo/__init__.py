@@ -2,13 +2,30 @@
 
 from pathlib import Path
 
-from keras_vit.zoo import hf_safetensors, native, official_npz
+from keras_vit.zoo import (
+    big_vision_npz,
+    hf_safetensors,
+    mixer_npz,
+    native,
+    official_npz,
+    timm_safetensors,
+)
 from keras_vit.zoo.checkpoint import Checkpoint
 from keras_vit.zoo.file_formats import WeightFileError
 from keras_vit.zoo.tensor_files import open_tensors
 
 # Each reads one key layout; the first that recognises a file reads it.
-READERS = {reader.NAME: reader for reader in (native, hf_safetensors, official_npz)}
+READERS = {
+    reader.NAME: reader
+    for reader in (
+        native,
+        hf_safetensors,
+        timm_safetensors,
+        official_npz,
+        mixer_npz,
+        big_vision_npz,
+    )
+}
 
 
 def read_checkpoint(path: str | Path, overrides: dict | None = None) -> Checkpoint:

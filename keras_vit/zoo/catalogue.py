@@ -8,7 +8,7 @@ import fnmatch
 import functools
 from pathlib import Path
 
-from keras_vit.config import unknown_name
+from keras_vit.checks import unknown_name
 from keras_vit.zoo.rows import ModelRow, read_folder
 
 
@@ -97,20 +97,16 @@ def markdown_table() -> str:
 
 
 def _markdown_row(row: ModelRow) -> str:
-    parameters = "" if row.parameters is None else f"{row.parameters:,}"
     top1 = "" if row.top1 is None else f"{row.top1:g}, {row.measured_by}"
-    notes = [row.note] if row.note else []
-    if not row.loadable:
-        notes.append("Hybrid: not loadable in this version.")
     cells = (
         f"`{row.id}`",
         f"`{row.aliases[-1]}`",
         row.variant,
         str(row.image_size),
         str(row.num_classes),
-        parameters,
+        f"{row.parameters:,}",
         top1,
-        " ".join(notes),
+        row.note or "",
     )
     return f"| {' | '.join(cells)} |"
 

@@ -6,14 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.config import Pair, PreprocessingConfig, ViTConfig, check_choice
+from keras_vit.checks import Pair, check_choice
+from keras_vit.config import ModelConfig, PreprocessingConfig, ViTConfig
 from keras_vit.zoo import keymap
 from keras_vit.zoo.keymap import Rule
 from keras_vit.zoo.tensor_files import TensorFile
+from keras_vit.zoo.variables import variable_shapes
 
 
 class MissingWeightsError(ValueError):
     """A file whose tensors are not those that its architecture needs."""
+
+    REMEDY = (
+        "Check that it is the right file, and whole. `strict=False` passes over missing and "
+        "unexpected tensors."
+    )
 
     def __init__(
         self,
@@ -21,6 +28,7 @@ class MissingWeightsError(ValueError):
         missing: list[str],
         unexpected: list[str] | None = None,
         misshapen: list[str] | None = None,
+        remedy: str = REMEDY,
     ):
         self.missing, self.unexpected = missing, unexpected or []
         self.misshapen = misshapen or []
@@ -29,9 +37,7 @@ class MissingWeightsError(ValueError):
         lines += [f"! {line}" for line in self.misshapen]
         super().__init__(
             f"{path} does not hold the tensors of this architecture "
-            "(- missing, + unexpected, ! of another shape):\n" + "\n".join(lines) + "\n"
-            "Check that it is the right file, and whole. `strict=False` passes over missing and "
-            "unexpected tensors."
+            "(- missing, + unexpected, ! of another shape):\n" + "\n".join([*lines, remedy])
         )
 
 
@@ -48,9 +54,10 @@ class Checkpoint:
         position_resize: The source's own rule, a name of `resample.POSITION_RESIZE_RULES`.
         family: What kind of file this is.
         ignored: Tensors that are known and not for this model.
+        multi_label: Whether a picture may have several of the classes.
     """
 
-    config: ViTConfig
+    config: ModelConfig
     preprocessing: PreprocessingConfig
     labels: tuple[str, ...] | None
     rules: tuple[Rule, ...]
@@ -58,6 +65,7 @@ class Checkpoint:
     position_resize: str
     family: str
     ignored: frozenset[str] = frozenset()
+    multi_label: bool = False
 
     def weight(self, path: str) -> np.ndarray | None:
         """Return one variable in our shape, as float32, or None where the file lacks it.
@@ -95,81 +103,63 @@ class Checkpoint:
             MissingWeightsError: If they differ.
         """
         shapes = self.tensors.shapes
-        missing, unexpected = keymap.report(self.rules, shapes.keys() - self.ignored)
+        variables = variable_shapes(self.config)
+        rules = [rule for rule in self.rules if rule.ours in variables]
+        missing, unexpected = keymap.report(rules, shapes.keys() - self.ignored)
         if not strict:
             missing = unexpected = []
-        variables = variable_shapes(self.config)
         misshapen = [
             f"{name}: expected {expected}, found {shapes[name]}"
-            for rule in self.rules
+            for rule in rules
             for name, expected in keymap.their_shapes(rule, variables[rule.ours]).items()
             if shapes.get(name, expected) != expected
+        ]
+        # A caller's config field may ask for what this layout never has.
+        misshapen += [
+            f"no tensor of this layout is our {path}"
+            for path in sorted(variables.keys() - {rule.ours for rule in rules})
         ]
         if missing or unexpected or misshapen:
             raise MissingWeightsError(self.tensors.path, missing, unexpected, misshapen)
 
 
-def variable_shapes(config: ViTConfig) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every variable of the model, by path."""
-    dim, mlp_dim = config.hidden_dim, config.mlp_dim
-    shapes = {
-        "patch_embedding/projection/kernel": (*config.patch_size, config.num_channels, dim),
-        "patch_embedding/projection/bias": (dim,),
-        "position_embedding/embeddings": (config.num_tokens, dim),
-        "encoder_norm/gamma": (dim,),
-        "encoder_norm/beta": (dim,),
-    }
-    if config.class_token:
-        shapes["prefix_tokens/class_token"] = (1, dim)
-    for i in range(config.num_layers):
-        for norm in ("norm1", "norm2"):
-            shapes |= {f"block_{i}/{norm}/gamma": (dim,), f"block_{i}/{norm}/beta": (dim,)}
-        shapes |= _dense(f"block_{i}/attention/qkv", dim, 3 * dim, bias=config.qkv_bias)
-        shapes |= _dense(f"block_{i}/attention/proj", dim, dim)
-        shapes |= _dense(f"block_{i}/mlp/fc1", dim, mlp_dim)
-        shapes |= _dense(f"block_{i}/mlp/fc2", mlp_dim, dim)
-    features = config.representation_size or dim
-    if config.representation_size:
-        shapes |= _dense("pre_logits", dim, features)
-    if config.num_classes:
-        shapes |= _dense("head", features, config.num_classes)
-    return shapes
-
-
-def _dense(path: str, inputs: int, outputs: int, bias: bool = True) -> dict[str, tuple[int, ...]]:
-    shapes = {f"{path}/kernel": (inputs, outputs)}
-    return shapes | {f"{path}/bias": (outputs,)} if bias else shapes
-
-
-def source_config(fields: dict, overrides: dict) -> ViTConfig:
+def source_config(
+    fields: dict, overrides: dict, kind: type[ModelConfig] = ViTConfig
+) -> ModelConfig:
     """Return the source's configuration: what the reader found, then what the caller knows better.
 
     Args:
-        fields: Of `ViTConfig`.
-        overrides: Of `ViTConfig`, and `source_image_size`.
+        fields: Of `kind`.
+        overrides: Of `kind`, and `source_image_size`.
+        kind: `ViTConfig` or `MixerConfig`.
 
     Raises:
         ValueError: If an override is no field, or the fields do not fit each other.
     """
-    known = [field.name for field in dataclasses.fields(ViTConfig)]
+    known = [field.name for field in dataclasses.fields(kind)]
     overrides = dict(overrides)
     if "source_image_size" in overrides:
         overrides["image_size"] = overrides.pop("source_image_size")
     for name in overrides:
         check_choice("config field", name, known)
-    return ViTConfig(**fields | overrides)
+    return kind(**fields | overrides)
 
 
-def square_image_size(path: object, rows: int, patch_size: Sequence[int]) -> Pair:
+def square_image_size(path: object, patches: int, patch_size: Sequence[int]) -> Pair:
     """Return the image size of a square grid with that many patches.
+
+    Args:
+        path: The file, for the error.
+        patches: How many.
+        patch_size: Pixels from one patch to the next, `(height, width)`.
 
     Raises:
         ValueError: If no square has them.
     """
-    side = math.isqrt(rows)
-    if side * side != rows:
+    side = math.isqrt(patches)
+    if side * side != patches:
         raise ValueError(
-            f"{path} has positions for {rows} patches, which is no square grid. "
+            f"{path} is made for {patches} patches, which is no square grid. "
             "`source_image_size` must say which image they were made for, (height, width)."
         )
     return side * patch_size[0], side * patch_size[1]

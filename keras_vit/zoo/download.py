@@ -76,11 +76,6 @@ def fetch(
         _refuse_revision(text, revision)
         return _local(text)
     address, revision, row = _resolve(text, revision)
-    if row and not row.loadable and address == row.source:
-        raise ValueError(
-            f"`source` must name an architecture that this version builds. Received: "
-            f"source={text!r}, which is {row.variant}, a hybrid with a convolutional stem."
-        )
     if not address.startswith("hf://"):
         _refuse_revision(text, revision)
         path = fetch_url(address, cache_dir, sha256=row and row.sha256, offline=offline)

@@ -7,7 +7,8 @@ divided by 255, mean and deviation 0.5. transformers resizes as PIL does, with a
 import math
 import warnings
 
-from keras_vit.config import Pair, PreprocessingConfig, as_pair
+from keras_vit.checks import Pair, as_pair
+from keras_vit.config import PreprocessingConfig
 
 FILE_NAME = "preprocessor_config.json"
 INTERPOLATION_OF_PIL = {0: "nearest", 2: "bilinear", 3: "bicubic"}
@@ -71,13 +72,19 @@ def write_preprocessing(preprocessing: PreprocessingConfig, image_size: Pair) ->
         "image_mean": list(preprocessing.mean),
         "image_std": list(preprocessing.std),
     }
-    if preprocessing.resize == "crop":
+    resized = [math.floor(side / preprocessing.crop_fraction) for side in image_size]
+    if preprocessing.resize == "crop" or preprocessing.crop_fraction < 1.0:
         values |= {
-            # The ViT class of transformers 4 knows no shortest edge.
-            "image_processor_type": "CLIPImageProcessor",
-            "size": {"shortest_edge": math.floor(min(image_size) / preprocessing.crop_fraction)},
+            # The ViT classes know no shortest edge and no crop; DeiT's squashes, then crops.
+            "image_processor_type": "DeiTImageProcessor",
+            "size": {"height": resized[0], "width": resized[1]},
             "do_center_crop": True,
             "crop_size": {"height": height, "width": width},
+        }
+    if preprocessing.resize == "crop":
+        values |= {
+            "image_processor_type": "CLIPImageProcessor",
+            "size": {"shortest_edge": min(resized)},
             "do_convert_rgb": len(preprocessing.mean) == 3,
         }
     return values | {OWN_KEY: preprocessing.to_dict()}
@@ -102,7 +109,8 @@ def _resize(values: dict, image_size: Pair) -> tuple[str, float, Pair]:
     if not values.get("do_center_crop", False):
         return ("squash", 1.0, size) if shorter is None else ("crop", 1.0, size)
     _, crop = _size(values.get("crop_size", image_size), "crop_size")
-    return "crop", min(crop) / (shorter or min(size)), crop
+    mode = "squash" if shorter is None else "crop"
+    return mode, min(crop) / min(size), crop
 
 
 def _size(value: int | dict | Pair, name: str) -> tuple[int | None, Pair]:

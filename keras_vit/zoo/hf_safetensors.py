@@ -9,17 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.config import Pair, PreprocessingConfig, ViTConfig, as_labels
+from keras_vit.checks import Pair, as_labels
+from keras_vit.config import ModelConfig, PreprocessingConfig, ViTConfig
 from keras_vit.zoo import hf_preprocessing, writing
 from keras_vit.zoo.checkpoint import (
     Checkpoint,
     source_config,
     square_image_size,
-    variable_shapes,
 )
 from keras_vit.zoo.hf_names import PATCH_KERNEL, POSITIONS, Layout, key_table
 from keras_vit.zoo.keymap import rename_theirs
 from keras_vit.zoo.tensor_files import WEIGHTS_NAME, TensorFile
+from keras_vit.zoo.variables import variable_shapes
 
 NAME = "hf_safetensors"
 DEFAULT_EPSILONS = {"vit": 1e-12, "vit_msn": 1e-6}  # by model_type
@@ -29,7 +30,14 @@ ACTIVATION_OF_HIDDEN_ACT = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
 }
+MULTI_LABEL = "multi_label_classification"  # `problem_type` of sigmoid classifiers
 HIDDEN_ACT_OF_ACTIVATION = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+# Fields of `ViTConfig` that config.json has, beside the tanh layer of a model without a head.
+EXPRESSED = (
+    *("num_layers", "num_heads", "hidden_dim", "mlp_dim", "patch_size", "image_size"),
+    *("num_channels", "num_classes", "activation", "layer_norm_epsilon", "qkv_bias"),
+    *("dropout_rate", "attention_dropout_rate", "drop_path_rate", "remat"),
+)
 # Tensors of models that look alike and are not plain ViTs (BEiT, DeiT, DINOv2).
 FOREIGN_PARTS = ("lambda", "distillation_token", "relative_position", "register_tokens")
 
@@ -79,17 +87,20 @@ def read(tensors: TensorFile, config_json: dict | None, overrides: dict) -> Chec
         position_resize="bicubic",
         family=NAME,
         ignored=layout.training_parts(has_head),
+        multi_label=(config_json or {}).get("problem_type") == MULTI_LABEL,
     )
 
 
-def can_express(config: ViTConfig) -> bool:
+def can_express(config: ModelConfig) -> bool:
     """Whether transformers' ViT classes can be this model."""
-    return (
-        config.class_token
-        and config.pool == "token"
-        and config.position_embedding == "learned"
-        and not (config.num_classes and config.representation_size)
+    if not isinstance(config, ViTConfig) or config.activation not in HIDDEN_ACT_OF_ACTIVATION:
+        return False
+    # All that this layout does not store must be as in the paper.
+    plain = ViTConfig(
+        **{name: getattr(config, name) for name in EXPRESSED},
+        representation_size=None if config.num_classes else config.representation_size,
     )
+    return config == plain
 
 
 def write(
@@ -98,6 +109,7 @@ def write(
     labels: tuple[str, ...] | None,
     read_ours: Callable[[str], np.ndarray],
     directory: str | Path,
+    multi_label: bool = False,
 ) -> None:
     """Write `model.safetensors`, `config.json` and `preprocessor_config.json`.
 
@@ -107,6 +119,7 @@ def write(
         labels: One name a class, or None.
         read_ours: Returns one of our variables by path.
         directory: Made where it does not exist; files of these names are replaced.
+        multi_label: Whether a picture may have several of the classes.
 
     Raises:
         ValueError: If transformers has no such model, or labels and classes differ in number.
@@ -125,13 +138,16 @@ def write(
     weights = writing.weights_writer(
         rename_theirs(key_table(config), spell), variable_shapes(config), read_ours
     )
+    values = _write_config(config, labels)
+    if multi_label:
+        values["problem_type"] = MULTI_LABEL
     preprocessor = hf_preprocessing.write_preprocessing(preprocessing, config.image_size)
     writing.write_files(
         directory,
         {
             WEIGHTS_NAME: weights,
             hf_preprocessing.FILE_NAME: writing.json_writer(preprocessor),
-            "config.json": writing.json_writer(_write_config(config, labels)),
+            "config.json": writing.json_writer(values),
         },
     )
 

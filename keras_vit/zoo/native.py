@@ -9,15 +9,19 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.config import PreprocessingConfig, ViTConfig, as_labels
+from keras_vit.checks import as_labels
+from keras_vit.config import MixerConfig, ModelConfig, PreprocessingConfig, ViTConfig
+from keras_vit.resample import DEFAULT_POSITION_RESIZE
 from keras_vit.zoo import writing
-from keras_vit.zoo.checkpoint import Checkpoint, source_config, variable_shapes
+from keras_vit.zoo.checkpoint import Checkpoint, source_config
 from keras_vit.zoo.keymap import Rule
 from keras_vit.zoo.tensor_files import WEIGHTS_NAME, TensorFile
+from keras_vit.zoo.variables import variable_shapes
 
 NAME = "native"
 MODEL_TYPE = "keras_vit"
 FORMAT_VERSION = 1
+CONFIGS = {"ViT": ViTConfig, "Mixer": MixerConfig}
 
 
 def recognises(tensors: TensorFile, config_json: dict | None) -> bool:
@@ -49,7 +53,8 @@ def read(tensors: TensorFile, config_json: dict | None, overrides: dict) -> Chec
         )
     try:
         labels = config_json["labels"]
-        config = source_config(config_json["config"], overrides)
+        kind = CONFIGS[config_json.get("architecture", "ViT")]
+        config = source_config(config_json["config"], overrides, kind)
         return Checkpoint(
             config=config,
             preprocessing=PreprocessingConfig(**config_json["preprocessing"]),
@@ -58,18 +63,20 @@ def read(tensors: TensorFile, config_json: dict | None, overrides: dict) -> Chec
             tensors=tensors,
             position_resize=config_json["position_resize"],
             family=NAME,
+            multi_label=config_json.get("multi_label", False),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"{where} lacks a field, or has one too many: {error}.") from error
 
 
 def write(
-    config: ViTConfig,
+    config: ModelConfig,
     preprocessing: PreprocessingConfig,
     labels: tuple[str, ...] | None,
     read_ours: Callable[[str], np.ndarray],
     directory: str | Path,
-    position_resize: str = "align_corners_bilinear",
+    multi_label: bool = False,
+    position_resize: str = DEFAULT_POSITION_RESIZE,
 ) -> None:
     """Write `model.safetensors` and `config.json`.
 
@@ -79,6 +86,7 @@ def write(
         labels: One name a class, or None.
         read_ours: Returns one of our variables by path.
         directory: Made where it does not exist; files of these names are replaced.
+        multi_label: Whether a picture may have several of the classes.
         position_resize: The rule for other image sizes, that of the weights' first source.
 
     Raises:
@@ -88,9 +96,11 @@ def write(
     values = {
         "model_type": MODEL_TYPE,
         "format_version": FORMAT_VERSION,
+        "architecture": next(name for name, kind in CONFIGS.items() if type(config) is kind),
         "config": config.to_dict(),
         "preprocessing": preprocessing.to_dict(),
         "labels": None if labels is None else list(labels),
+        "multi_label": multi_label,
         "position_resize": position_resize,
     }
     weights = writing.weights_writer(_rules(config), variable_shapes(config), read_ours)
@@ -99,5 +109,5 @@ def write(
     )
 
 
-def _rules(config: ViTConfig) -> tuple[Rule, ...]:
+def _rules(config: ModelConfig) -> tuple[Rule, ...]:
     return tuple(Rule(path, (path,)) for path in variable_shapes(config))

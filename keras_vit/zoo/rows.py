@@ -1,17 +1,19 @@
 """One row of the zoo, and the strict reading of `zoo/*.toml` (fields: zoo/SCHEMA.md)."""
 
 import dataclasses
-import math
 import tomllib
 import urllib.parse
 from pathlib import Path
 
-from keras_vit.config import VARIANTS, PreprocessingConfig, ViTConfig, unknown_name
-from keras_vit.zoo.checkpoint import variable_shapes
+from keras_vit.checks import unknown_name
+from keras_vit.config import ModelConfig, PreprocessingConfig
+from keras_vit.variants import MIXER_VARIANTS, VARIANTS
+from keras_vit.zoo.variables import count_parameters
 
-# Listed, since their files are official, but this version builds no convolutional stem.
-HYBRID_VARIANTS = ("R+Ti/16", "R26+S/32", "R50+B/16", "R50+L/32")
-
+# What a row may have as its `variant`.
+ARCHITECTURES: dict[str, ModelConfig] = VARIANTS | {
+    f"Mixer-{name}": config for name, config in MIXER_VARIANTS.items()
+}
 # Name: (type, required). A float may be written as an integer.
 FAMILY_FIELDS = {
     "paper": (str, True),
@@ -51,7 +53,7 @@ class ModelRow:
     Args:
         id: Our name, after timm's: `architecture.tag`.
         source: `https://...`, or `hf://org/name` with an optional `@revision`.
-        variant: Key of `VARIANTS`, or one of `HYBRID_VARIANTS`.
+        variant: Key of `ARCHITECTURES`.
         image_size: Input side of the file, in pixels.
         num_classes: Rows of the file's head; 0 for a file without one.
         representation_size: Width of the file's tanh layer before the head, or None.
@@ -89,11 +91,6 @@ class ModelRow:
     preprocessing: PreprocessingConfig
 
     @property
-    def loadable(self) -> bool:
-        """Whether this version builds the architecture."""
-        return self.variant in VARIANTS
-
-    @property
     def repository(self) -> str | None:
         """The Hub repository `org/name`, or None for a file elsewhere."""
         if not self.source.startswith("hf://"):
@@ -109,32 +106,17 @@ class ModelRow:
         return (path[-1], "/".join(path[-2:]))
 
     @property
-    def parameters(self) -> int | None:
-        """Numbers in the file's model; None where this version does not know the architecture."""
-        if not self.loadable:
-            return None
-        return count_parameters(
-            dataclasses.replace(
-                VARIANTS[self.variant],
-                image_size=self.image_size,
-                num_classes=self.num_classes,
-                representation_size=self.representation_size,
-            )
-        )
+    def config(self) -> ModelConfig:
+        """The architecture, with the file's image size, head and tanh layer."""
+        sizes = {"image_size": self.image_size, "num_classes": self.num_classes}
+        if self.representation_size is not None:
+            sizes["representation_size"] = self.representation_size
+        return dataclasses.replace(ARCHITECTURES[self.variant], **sizes)
 
-
-def count_parameters(config: ViTConfig) -> int:
-    """Return how many numbers the weights of a plain ViT hold, without building it.
-
-    Args:
-        config: The architecture.
-
-    Example:
-
-    >>> count_parameters(VARIANTS["B/16"])
-    86567656
-    """
-    return sum(math.prod(shape) for shape in variable_shapes(config).values())
+    @property
+    def parameters(self) -> int:
+        """Numbers in the file's model."""
+        return count_parameters(self.config)
 
 
 def read_folder(folder: Path) -> dict[str, ModelRow]:
@@ -192,9 +174,8 @@ def _read_row(fields: dict, family: dict, where: str) -> ModelRow:
     if "size_mib" in fields:
         values["size_bytes"] = round(fields["size_mib"] * 2**20)
     row = ModelRow(**family, **values)
-    known = [*VARIANTS, *HYBRID_VARIANTS]
-    if row.variant not in known:
-        raise ValueError(f"{where}: {unknown_name('`variant`', row.variant, known)}")
+    if row.variant not in ARCHITECTURES:
+        raise ValueError(f"{where}: {unknown_name('`variant`', row.variant, ARCHITECTURES)}")
     if not row.source.startswith(("https://", "hf://")):
         raise ValueError(f"{where}: `source` must start with https:// or hf://.")
     if (row.top1 is None) != (row.measured_by is None):
@@ -204,8 +185,8 @@ def _read_row(fields: dict, family: dict, where: str) -> ModelRow:
     if row.sha256 and (len(row.sha256) != 64 or set(row.sha256) - set("0123456789abcdef")):
         raise ValueError(f"{where}: `sha256` must be 64 lower-case hexadecimal digits.")
     try:
-        _ = row.parameters
-    except ValueError as error:
+        _ = row.config
+    except (TypeError, ValueError) as error:  # a Mixer has no `representation_size`
         raise ValueError(f"{where}: {error}") from error
     return row
 

@@ -47,21 +47,21 @@ LINEAR_QKV_KERNEL = Transform(
 QKV_BIAS = Transform(lambda *biases: np.concatenate(biases), lambda bias: tuple(np.split(bias, 3)))
 
 
-def heads_qkv_kernel(num_heads: int) -> Transform:
-    """Flax's query, key, value (hidden_dim, heads, head_dim) <-> (hidden_dim, 3 * hidden_dim)."""
+def heads_qkv_kernel(num_heads: int, count: int = 3) -> Transform:
+    """Flax's `count` kernels (hidden_dim, heads, head_dim) <-> (hidden_dim, count * hidden_dim)."""
     return Transform(
         lambda *kernels: np.concatenate([k.reshape(k.shape[0], -1) for k in kernels], axis=1),
         lambda kernel: tuple(
-            part.reshape(part.shape[0], num_heads, -1) for part in np.split(kernel, 3, axis=1)
+            part.reshape(part.shape[0], num_heads, -1) for part in np.split(kernel, count, axis=1)
         ),
     )
 
 
-def heads_qkv_bias(num_heads: int) -> Transform:
-    """Flax's query, key and value biases (heads, head_dim) <-> (3 * hidden_dim,)."""
+def heads_qkv_bias(num_heads: int, count: int = 3) -> Transform:
+    """Flax's `count` biases (heads, head_dim) <-> (count * hidden_dim,)."""
     return Transform(
         lambda *biases: np.concatenate([bias.reshape(-1) for bias in biases]),
-        lambda bias: tuple(part.reshape(num_heads, -1) for part in np.split(bias, 3)),
+        lambda bias: tuple(part.reshape(num_heads, -1) for part in np.split(bias, count)),
     )
 
 
@@ -70,4 +70,12 @@ def heads_out_kernel(num_heads: int) -> Transform:
     return Transform(
         lambda kernel: kernel.reshape(-1, kernel.shape[-1]),
         lambda kernel: (kernel.reshape(num_heads, -1, kernel.shape[-1]),),
+    )
+
+
+def drop_unit_axes(count: int) -> Transform:
+    """(1, ..., 1, *shape), with `count` of ones, <-> shape: vectors stored for broadcasting."""
+    return Transform(
+        lambda array: array.reshape(array.shape[count:]),
+        lambda array: (array.reshape((1,) * count + array.shape),),
     )

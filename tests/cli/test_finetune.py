@@ -1,3 +1,4 @@
+import json
 import shutil
 
 import pytest
@@ -43,9 +44,11 @@ def test_a_folder_is_trained_on_and_resumed(command, with_text, checkpoint, tmp_
 def test_without_validation_the_training_accuracy_is_told(command, pictures, checkpoint, tmp_path):
     result = command(
         *("finetune", pictures, "-d", tmp_path, "-m", checkpoint, "--steps", 1),
-        *("--validation-fraction", 0),
+        *("--validation-fraction", 0, "--augment", "erasing", "--augment", "mixup"),
     )
     assert result.code == 0, result.err
+    settings = json.loads((tmp_path / "run.json").read_text())["settings"]
+    assert settings["augmentation"] == ["RandomErasing", "MixUp"]
     assert "Best training accuracy: " in result.out and "epoch 1 of 1" in result.out
 
 
@@ -60,13 +63,34 @@ def test_options_reach_the_run(command, pictures, checkpoint, tmp_path, monkeypa
     result = command(
         *("finetune", pictures, "-d", tmp_path, "-m", checkpoint, "--epochs", 3, "--overwrite"),
         *("--learning-rate", 0.5, "--warmup-steps", 7, "--early-stopping", 2, "--seed", 9),
-        *("--validation", pictures),
+        *("--validation", pictures, "--class-weights", "balanced", "--multi-label"),
+        *("--augment", "randaugment", "--augment", "cutmix"),
     )
     assert (result.code, result.err.splitlines()[-1]) == (1, "error: stop here")
     expected = {"epochs": 3, "overwrite": True, "learning_rate": 0.5, "warmup_steps": 7}
     expected |= {"early_stopping": 2, "seed": 9, "recipe": "paper_sgd", "directory": tmp_path}
+    expected |= {"class_weights": "balanced", "augmentation": ["randaugment", "cutmix"]}
     assert {name: given[name] for name in expected} == expected
     assert (len(given["train"].train), len(given["train"].validation)) == (12, 12)
+    assert given["train"].is_multi_label
+
+
+def test_a_table_of_several_labels(command, pictures, checkpoint, tmp_path):
+    rows = [f"{path},{path.parent.name}" for path in pictures.glob("*/*.png")]
+    rows[0] = f"{rows[0].split(',')[0]},cat|dog"
+    table = tmp_path / "pictures.csv"
+    table.write_text("\n".join(["path,label", *rows]))
+    result = command(
+        *("finetune", table, "-d", tmp_path / "run", "-m", checkpoint, *QUICK, "--multi-label"),
+    )
+    assert result.code == 0, result.err
+    assert "Best validation mean average precision: " in result.out
+    result = command(
+        *("finetune", table, "-d", tmp_path / "other", "-m", checkpoint, *QUICK),
+        *("--multi-label", "--class-weights", "balanced"),
+    )
+    assert result.code == 1
+    assert "need pictures of one class each" in result.err and not (tmp_path / "other").exists()
 
 
 def test_ctrl_c_says_how_to_go_on(command, pictures, checkpoint, tmp_path, monkeypatch):
@@ -117,6 +141,8 @@ def test_wrong_places(command, pictures, checkpoint, tmp_path):
         (("DATA", "--steps", "many"), "--steps"),
         (("DATA", "--image-size", "1x2x3"), "--image-size"),
         (("DATA", "--image-size", "-16"), "--image-size"),
+        (("DATA", "--augment", "flip"), "--augment"),
+        (("DATA", "--class-weights", "equal"), "--class-weights"),
         (("--steps", 3), "needs DATA"),
     ],
 )

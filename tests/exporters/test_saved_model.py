@@ -15,8 +15,9 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_vit.config import PreprocessingConfig, ViTConfig
+from keras_vit.config import MixerConfig, PreprocessingConfig, ViTConfig
 from keras_vit.exporters import EXPORTERS, export, saved_model
+from keras_vit.mixer import Mixer
 from keras_vit.model import ViT
 
 LABELS = ("bee", "cat", "dog", "élan", "fox")
@@ -157,6 +158,7 @@ def test_description_for_clients(tmp_path):
     text = (tmp_path / "out" / "assets.extra" / "keras_vit.json").read_text("utf-8")
     assert json.loads(text) == {
         "labels": list(LABELS),
+        "multi_label": False,
         "image_size": [16, 16],
         "num_channels": 4,
         "preprocessing": rule.for_channels(4).to_dict(),
@@ -257,6 +259,65 @@ def test_other_channels_and_an_oblong_size(channels, tmp_path):
     assert ("serve_bytes" in signatures) == ("embed_bytes" in signatures) == (channels == 1)
 
 
+ARCHITECTURES = [
+    {"stem_layers": (2, 1), "stem_width": 32, "patch_size": 1},
+    {"pool": "map", "class_token": False, "num_register_tokens": 2, "qk_norm": True},
+    {"distillation_token": True, "layer_scale_init": 0.1},
+    {"axial": True, "class_token": False, "pool": "mean", "position_embedding": "sincos_2d"},
+    {"position_embedding": "relative", "gated_mlp": True, "activation": "silu"},
+    {"remat": True, "final_norm": "none", "position_insertion": "every_block"},
+]
+
+
+@pytest.mark.parametrize("fields", ARCHITECTURES, ids=str)
+def test_every_architecture_is_exported(fields, tmp_path, random_weights):
+    """FAULTS F7."""
+    config = ViTConfig(
+        **{
+            **dict(num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=32, patch_size=4),
+            **dict(image_size=16, num_channels=4, num_classes=5),
+            **fields,
+        }
+    )
+    check_export(random_weights(ViT(config)), tmp_path)
+
+
+def test_mixer_is_exported(tmp_path, random_weights):
+    config = MixerConfig(
+        num_layers=2,
+        hidden_dim=16,
+        tokens_mlp_dim=8,
+        channels_mlp_dim=32,
+        patch_size=4,
+        image_size=16,
+        num_channels=4,
+        num_classes=5,
+    )
+    check_export(random_weights(Mixer(config)), tmp_path)
+
+
+def check_export(model, tmp_path):
+    served = tf.saved_model.load(str(export(model, tmp_path / "export")))
+    images = pixels(3)
+    answer = served.signatures["serving_default"](images=tf.constant(images))
+    logits = model.predict(images, verbose=0)
+    np.testing.assert_allclose(answer["logits"], logits, atol=1e-5)
+    features = served.signatures["embed"](images=tf.constant(images))["features"]
+    np.testing.assert_allclose(features, model.reset_head(0)(images), atol=1e-5)
+
+
+def test_multi_label_probabilities_are_sigmoids(tmp_path):
+    model = small()
+    model.multi_label = True
+    served = tf.saved_model.load(str(export(model, tmp_path / "export")))
+    answer = served.signatures["serving_default"](images=tf.constant(pixels(2)))
+    np.testing.assert_allclose(
+        answer["probabilities"], 1 / (1 + np.exp(-answer["logits"])), atol=1e-6
+    )
+    description = json.loads((tmp_path / "export/assets.extra/keras_vit.json").read_text("utf-8"))
+    assert description["multi_label"] is True
+
+
 def test_labels_and_top_k(tmp_path):
     export(small(labels=None), tmp_path / "numbers", top_k=99)
     export(small(), tmp_path / "given", labels=list("vwxyz"), top_k=1)
@@ -293,7 +354,7 @@ def test_argument_errors(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             export(model, path, **arguments)
-    with pytest.raises(ValueError, match="`model` must be a `keras_vit.ViT`. Received: Sequential"):
+    with pytest.raises(ValueError, match="`model` must be a `keras_vit.ViT`.*Received: Sequential"):
         export(keras.Sequential(), path)
     assert list(EXPORTERS) == ["tf_saved_model"]
     assert not list(tmp_path.iterdir())

@@ -9,11 +9,51 @@ from keras_vit.recipes.paper_sgd import PAPER_SGD
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_compile_arguments_make_a_model_trainable(name):
+@pytest.mark.parametrize(
+    ("kind", "labels", "metrics"),
+    [
+        ("integer", [0, 2], {"accuracy"}),
+        ("one_hot", [[1.0, 0.0, 0.0], [0.0, 0.25, 0.75]], {"accuracy"}),
+        (
+            "multi_hot",
+            [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]],
+            {"binary_accuracy", "mean_average_precision"},
+        ),
+    ],
+)
+def test_compile_arguments_make_a_model_trainable(name, kind, labels, metrics):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    model.compile(**RECIPES[name].compile_arguments())
-    logs = model.train_on_batch(keras.ops.ones((2, 4)), keras.ops.array([0, 2]), return_dict=True)
-    assert set(logs) == {"loss", "accuracy"}
+    arguments = RECIPES[name].compile_arguments()
+    if kind != "integer":  # the default
+        arguments = RECIPES[name].compile_arguments(labels=kind)
+    model.compile(**arguments)
+    logs = model.train_on_batch(keras.ops.ones((2, 4)), keras.ops.array(labels), return_dict=True)
+    assert set(logs) == {"loss"} | metrics
+
+
+def test_losses_agree_where_labels_say_the_same():
+    logits = keras.ops.array([[2.0, -1.0, 0.5], [0.0, 1.0, 3.0]])
+    integer = PAPER_SGD.compile_arguments()["loss"](keras.ops.array([0, 2]), logits)
+    one_hot = keras.ops.one_hot(keras.ops.array([0, 2]), 3)
+    mixed = PAPER_SGD.compile_arguments(labels="one_hot")["loss"](one_hot, logits)
+    assert float(integer) == pytest.approx(float(mixed))
+
+
+def test_multi_hot_metrics_take_logits():
+    """Every picture right: all above 0 where the class is, and below where it is not."""
+    labels = keras.ops.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    logits = keras.ops.array([[0.3, -0.2], [-1.0, 0.1], [2.0, 0.4]])
+    for metric in PAPER_SGD.compile_arguments(labels="multi_hot")["metrics"]:
+        metric.update_state(labels, logits)
+        assert float(metric.result()) == pytest.approx(1.0), metric.name
+        metric.reset_state()
+        metric.update_state(labels, -logits)
+        assert float(metric.result()) < 0.8, metric.name
+
+
+def test_unknown_labels():
+    with pytest.raises(ValueError, match="Unknown `labels`.*Received: 'onehot'.*one_hot"):
+        PAPER_SGD.compile_arguments(labels="onehot")
 
 
 def test_defaults_come_from_the_recipe():

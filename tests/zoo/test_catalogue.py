@@ -48,7 +48,6 @@ def test_the_nine_recommended_pairs_are_listed():
         assert (after.variant, after.image_size, after.num_classes) == (variant, 384, 1000)
         assert after.source.startswith(before.source.removesuffix(".npz") + "--imagenet2012-")
         assert (after.top1, after.measured_by) == (top1, "the official repository's README")
-        assert after.loadable == ("+" not in variant)
 
 
 def test_same_file_name_in_two_directories_is_two_checkpoints():

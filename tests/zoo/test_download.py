@@ -122,10 +122,6 @@ def test_missing_file(asked, source):
         ({"source": "org/name@v1", "revision": "v2"}, "`revision` must be given once"),
         ({"source": "ViT-H_14", "revision": "v2"}, "`revision` must be None"),
         ({"source": pathlib.Path(), "revision": "v2"}, "`revision` must be None"),
-        (
-            {"source": "vit_tiny_r_s16_p8_384.augreg_in21k_ft_in1k"},
-            r"which is R\+Ti/16, a hybrid with a convolutional stem",
-        ),
     ],
 )
 def test_what_cannot_be_meant(asked, arguments, message):

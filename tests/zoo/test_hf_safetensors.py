@@ -11,7 +11,8 @@ from safetensors.numpy import load_file, save_file
 
 from keras_vit.config import PreprocessingConfig, ViTConfig
 from keras_vit.zoo import hf_safetensors, read_checkpoint
-from keras_vit.zoo.checkpoint import MissingWeightsError, variable_shapes
+from keras_vit.zoo.checkpoint import MissingWeightsError
+from keras_vit.zoo.variables import variable_shapes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TINY = ViTConfig(

@@ -6,7 +6,7 @@ import pytest
 
 from keras_vit.config import PreprocessingConfig, ViTConfig
 from keras_vit.zoo import native, read_checkpoint
-from keras_vit.zoo.checkpoint import variable_shapes
+from keras_vit.zoo.variables import variable_shapes
 
 TINY = ViTConfig(
     num_layers=2,
@@ -28,7 +28,7 @@ def write(config, directory, labels=None):
         path: random.normal(size=shape).astype(np.float32)
         for path, shape in variable_shapes(config).items()
     }
-    native.write(config, PREPROCESSING, labels, weights.__getitem__, directory, "bilinear")
+    native.write(config, PREPROCESSING, labels, weights.__getitem__, directory, False, "bilinear")
     return weights
 
 

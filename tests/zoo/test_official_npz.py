@@ -1,13 +1,19 @@
 """FAULTS C4, E4: Google's files say their sizes by names and shapes."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit.config import PreprocessingConfig
-from keras_vit.zoo import read_checkpoint
-from keras_vit.zoo.checkpoint import variable_shapes
+from keras_vit.variants import VARIANTS
+from keras_vit.zoo import keymap, official_npz, read_checkpoint
+from keras_vit.zoo.checkpoint import MissingWeightsError
+from keras_vit.zoo.flax_layout import FlaxLayout
+from keras_vit.zoo.tensor_files import open_tensors
+from keras_vit.zoo.variables import variable_shapes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 POSITIONS = "Transformer/posembed_input/pos_embedding"
@@ -135,26 +141,125 @@ def test_missing_class_token_is_not_taken_for_mean_pooling(read):
         understood.check()
 
 
+@pytest.mark.parametrize("prefix", ["img/", "params/img/"])
+def test_the_image_model_of_lit(read, prefix):
+    """LiT's files hold a text model beside it, and a temperature."""
+    root = prefix.removesuffix("img/")
+    arrays = {prefix + name: array for name, array in load("vit_gap_linen_names").items()}
+    text = ["txt/BertEncoder_0/encoder_layer_0/MlpBlock_3/x", "txt/head/kernel", "t"]
+    extra = {root + name: np.zeros((2, 2), np.float32) for name in text}
+    understood = read(arrays | extra)
+    understood.check()
+    assert (understood.family, understood.labels) == ("official_npz", None)
+    assert understood.ignored == extra.keys()
+    same_weights(understood, read_checkpoint(GOLDEN / "vit_gap_linen_names.npz"))
+    with pytest.raises(MissingWeightsError, match=r"\+ stray"):
+        read(arrays | extra | {"stray": np.zeros(1)}).check()
+
+
 @pytest.mark.parametrize(
-    ("changes", "what"),
-    [
-        ({"conv_root/kernel": (7, 7, 3, 8)}, "a hybrid"),
-        ({"MAPHead_0/probe": (1, 1, 32)}, "attention pooling"),
-        ({"Transformer/encoderblock/LayerNorm_0/scale": (3, 32)}, "blocks stacked"),
-        ({"pos_embedding": (1, 16, 32)}, "positions before the class token"),
-        ({"MixerBlock_0/LayerNorm_0/scale": (32,)}, "an MLP-Mixer"),
-    ],
+    ("name", "stem_layers", "patch_size"),
+    [("hybrid_root_only", (), 4), ("hybrid_two_stages", (2, 1), 1)],
 )
-def test_other_layouts_are_named(read, changes, what):
-    arrays = {name: np.zeros(shape, np.float32) for name, shape in changes.items()}
-    for prefix in ("", "params/img/"):
-        prefixed = {prefix + name: array for name, array in (load() | arrays).items()}
-        with pytest.raises(ValueError, match=f"{what}.*This version.*plain Vision Transformers"):
-            read(prefixed)
+def test_hybrids_tell_their_stem(name, stem_layers, patch_size):
+    config = read_checkpoint(GOLDEN / f"{name}.npz").config
+    assert (config.stem_layers, config.stem_width, config.stem_numerics) == (
+        stem_layers,
+        32,
+        "official",
+    )
+    assert (config.patch_size, config.image_size) == ((patch_size, patch_size), (64, 64))
+    assert (config.num_layers, config.num_heads, config.num_channels) == (2, 4, 3)
+    assert (config.class_token, config.pool, config.num_classes) == (True, "token", 5)
 
 
-def test_sin_cos_positions_are_named(read):
-    arrays = load("vit_gap_linen_names")
-    del arrays[POSITIONS]
-    with pytest.raises(ValueError, match=f"has no '{POSITIONS}'.*sin-cos"):
-        read(arrays)
+def test_hybrid_units_keep_their_places():
+    arrays = load("hybrid_two_stages")
+    understood = read_checkpoint(GOLDEN / "hybrid_two_stages.npz")
+    for ours, theirs in (
+        ("root/kernel", "conv_root/kernel"),
+        ("root_norm/gamma", "gn_root/scale"),
+        ("stage_0/unit_1/conv3/kernel", "block1/unit2/conv3/kernel"),
+        ("stage_0/unit_1/norm3/beta", "block1/unit2/gn3/bias"),
+        ("stage_1/unit_0/shortcut/kernel", "block2/unit1/conv_proj/kernel"),
+        ("stage_1/unit_0/shortcut_norm/gamma", "block2/unit1/gn_proj/scale"),
+    ):
+        weight = understood.weight(f"resnet_stem/{ours}")
+        np.testing.assert_array_equal(weight, np.squeeze(arrays[theirs]).reshape(weight.shape))
+
+
+def test_hybrid_norms_may_have_axes_of_one(read):
+    """Each array by itself: (C,), (1, 1, 1, C), and nothing else."""
+    arrays = load("hybrid_two_stages")
+    squeezed = {n: a.reshape(-1) if "gn" in n and "scale" in n else a for n, a in arrays.items()}
+    understood = read(squeezed)
+    understood.check()
+    same_weights(understood, read_checkpoint(GOLDEN / "hybrid_two_stages.npz"))
+    arrays["gn_root/scale"] = arrays["gn_root/scale"].reshape(1, 2, 1, 16)
+    with pytest.raises(ValueError, match=r"! gn_root/scale: expected .*, found \(1, 2, 1, 16\)"):
+        read(arrays).check()
+
+
+@pytest.mark.parametrize("name", ["vit_token", "hybrid_root_only", "hybrid_two_stages"])
+def test_the_key_table_writes_back_what_it_read(name):
+    arrays, written = load(name), {}
+    understood = read_checkpoint(GOLDEN / f"{name}.npz")
+    for rule in understood.rules:
+        written |= keymap.invert(rule, understood.weight(rule.ours))
+    assert written.keys() == arrays.keys()
+    for key, array in written.items():
+        np.testing.assert_array_equal(array, arrays[key])
+
+
+def test_hybrids_of_the_paper_are_inferred(read):
+    """R+Ti/16 and R50+B/16 as the released files have them, at 224 pixels."""
+    for variant in ("R+Ti/16", "R50+B/16"):
+        expected = dataclasses.replace(VARIANTS[variant], num_layers=1, dropout_rate=0.0)
+        rules = official_npz._rules(expected, FlaxLayout(open_tensors(GOLDEN / "vit_token.npz")))
+        shapes, arrays = variable_shapes(expected), {}
+        for rule in keymap.expand(rules, 1):
+            for name, shape in keymap.their_shapes(rule, shapes[rule.ours]).items():
+                arrays[name] = np.broadcast_to(np.float16(0), shape)
+        assert read(arrays).config == expected
+
+
+def test_a_hybrid_without_a_tensor_of_its_root(read):
+    arrays = load("hybrid_root_only")
+    for name in ("conv_root/kernel", "gn_root/scale"):
+        rest = {other: array for other, array in arrays.items() if other != name}
+        with pytest.raises(MissingWeightsError, match=f"- {name}"):
+            read(rest).check()
+
+
+@pytest.mark.parametrize("name", ["vit_token", "hybrid_two_stages"])
+@pytest.mark.parametrize("shape", [(), (0,), (2, 2), (0, 0, 0, 0)])
+def test_odd_shapes_are_errors_and_no_crashes(read, name, shape):
+    """FAULTS E: whatever tensor has an odd rank."""
+    arrays = load(name)
+    for odd in arrays:
+        with pytest.raises(ValueError):
+            read(arrays | {odd: np.zeros(shape, np.float32)}).check()
+
+
+@pytest.mark.parametrize("name", ["hybrid_root_only", "hybrid_two_stages"])
+def test_hybrids_predict_as_the_official_code(golden, name):
+    """Golden, 2e-5."""
+    expected = np.load(golden / f"{name}.expected.npz")
+    model = keras_vit.from_pretrained(golden / f"{name}.npz", include_normalization=False)
+    logits = model.predict(expected["images"], verbose=0)
+    np.testing.assert_allclose(logits, expected["logits"], rtol=0, atol=2e-5)
+
+
+def test_a_hybrid_at_another_size_resizes_positions_by_googles_rule(golden):
+    """FAULTS A1: align-corners bilinear, on the grid behind the stem (stride 8)."""
+    path = golden / "hybrid_two_stages.npz"
+    model = keras_vit.from_pretrained(path, image_size=(64, 96), include_normalization=False)
+    table = load("hybrid_two_stages")[POSITIONS][0]
+    resized = model.get_layer("position_embedding").embeddings.numpy()
+    np.testing.assert_array_equal(resized[0], table[0])
+    old, new = np.arange(8), np.linspace(0, 7, 12)
+    for channel in (0, 13, 31):
+        grid = table[1:, channel].reshape(8, 8)
+        expected = np.stack([np.interp(new, old, row) for row in grid])
+        np.testing.assert_allclose(resized[1:, channel].reshape(8, 12), expected, atol=1e-6)
+    assert model.predict(np.zeros((1, 64, 96, 3)), verbose=0).shape == (1, 5)

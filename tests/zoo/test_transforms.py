@@ -20,6 +20,19 @@ CASES = {
         (DIM, 3 * DIM),
     ),
     "heads qkv bias": (transforms.heads_qkv_bias(HEADS), [(HEADS, HEAD_DIM)] * 3, (3 * DIM,)),
+    "heads query": (transforms.heads_qkv_kernel(HEADS, 1), [(DIM, HEADS, HEAD_DIM)], (DIM, DIM)),
+    "heads key value": (
+        transforms.heads_qkv_kernel(HEADS, 2),
+        [(DIM, HEADS, HEAD_DIM)] * 2,
+        (DIM, 2 * DIM),
+    ),
+    "heads key value bias": (
+        transforms.heads_qkv_bias(HEADS, 2),
+        [(HEADS, HEAD_DIM)] * 2,
+        (2 * DIM,),
+    ),
+    "unit axes": (transforms.drop_unit_axes(3), [(1, 1, 1, DIM)], (DIM,)),
+    "no unit axes": (transforms.drop_unit_axes(0), [(DIM,)], (DIM,)),
     "heads out": (transforms.heads_out_kernel(HEADS), [(HEADS, HEAD_DIM, DIM)], (DIM, DIM)),
 }
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_vit.augment import random_resized_crop, training_image
+from keras_vit.augment.crops import random_resized_crop, training_image
 from keras_vit.decoding import decode_image
 
 HEIGHT, WIDTH = 60, 90

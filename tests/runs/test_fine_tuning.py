@@ -357,3 +357,69 @@ def test_unreadable_files_are_told(tmp_path):
     assert "broken.jpg is" in (run.directory / "unreadable.txt").read_text()
     described = json.loads((run.directory / "run.json").read_text())
     assert described["settings"]["batch_size"] == 4
+
+
+def test_mixed_labels(arrays, tmp_path):
+    """FAULTS H3: integer labels in, one-hot for the loss, integers for whoever evaluates."""
+    layers = [keras.layers.RandomErasing(0.5), keras.layers.MixUp(0.4)]
+    arguments = {"train": arrays, "validation": arrays, "augmentation": layers, "epochs": 3}
+    arguments |= {"batch_size": 6, "verbose": 0}
+    whole = finetune(make_model(), directory=tmp_path / "whole", **arguments)
+    assert {"accuracy", "val_accuracy", "loss", "val_loss"} == set(whole.metrics)
+    loss, accuracy = whole.model.evaluate(arrays[0].astype("float32"), arrays[1], verbose=0)
+    assert loss == pytest.approx(whole.metrics["val_loss"], rel=1e-4)
+    assert accuracy == whole.metrics["val_accuracy"]
+
+    # Layers draw what they would have drawn, wherever they and the run stood.
+    cut = tmp_path / "cut"
+    with pytest.raises(KeyboardInterrupt):
+        finetune(make_model(), directory=cut, callbacks=[Interrupt(2)], **arguments)
+    with pytest.raises(ValueError, match=r"augmentation=None \(the run has \['RandomErasing', 'M"):
+        finetune(make_model(), directory=cut, resume=True, **{**arguments, "augmentation": None})
+    fresh = [keras.layers.RandomErasing(0.5, seed=1), keras.layers.MixUp(0.4, seed=2)]
+    arguments["augmentation"] = fresh
+    resumed = finetune(make_model(seed=9), directory=cut, resume=True, **arguments)
+    assert_same_weights(resumed.model, whole.model)
+
+
+def test_class_weights(arrays, tmp_path):
+    """Logits of zero cost log 2 a picture, times the weight of its class."""
+    cats = (arrays[0][:9], np.array([0] * 6 + [1] * 3))
+    arguments = {"train": cats, "steps": 1, "verbose": 0}
+    run = finetune(make_model(), class_weights={0: 3.0}, **arguments)
+    assert run.metrics["loss"] == pytest.approx(np.log(2) * (6 * 3 + 3) / 9)
+    arguments |= {"directory": tmp_path}
+    run = finetune(make_model(), class_weights="balanced", **arguments)
+    settings = json.loads((tmp_path / "run.json").read_text())["settings"]
+    assert settings["class_weights"] == [0.75, 1.5]
+    finetune(make_model(), resume=True, **arguments)  # not needed again
+    with pytest.raises(ValueError, match=r"class_weights=\[1.0, 2.0\] \(the run has \[0.75, 1.5"):
+        finetune(make_model(), resume=True, class_weights=[1, 2], **arguments)
+
+
+def test_several_labels_a_picture(arrays, tmp_path):
+    """Bright or dark, and always a picture: probabilities are sigmoids."""
+    labels = np.stack([arrays[1], 1 - arrays[1], np.ones(12, int)], axis=1)
+    model = make_model(num_classes=3)
+    run = finetune(
+        model, (arrays[0], labels), (arrays[0], labels), directory=tmp_path, epochs=8,
+        batch_size=6, learning_rate=0.1, verbose=0,
+    )  # fmt: skip
+    assert run.model.multi_label
+    assert run.metrics["val_binary_accuracy"] == 1.0
+    assert run.metrics["val_mean_average_precision"] > 0.99
+    loaded = keras.saving.load_model(tmp_path / "best.keras")
+    assert loaded.multi_label
+    probabilities = loaded.probabilities(loaded.predict(arrays[0].astype("float32"), verbose=0))
+    np.testing.assert_array_equal(np.asarray(probabilities) > 0.5, labels == 1)
+    best = np.argmax(run.history["val_mean_average_precision"])
+    assert int(loaded.optimizer.iterations) >= run.history["step"][best]
+
+
+def test_one_label_a_picture_may_be_meant_as_several(arrays):
+    one_hot = np.eye(2)[arrays[1]]
+    model = make_model()
+    run = finetune(model, (arrays[0], one_hot), multi_label=True, steps=1, verbose=0)
+    assert model.multi_label and run.metrics["loss"] == pytest.approx(2 * np.log(2))
+    run = finetune(model, arrays, steps=1, verbose=0)
+    assert not model.multi_label and "accuracy" in run.metrics

@@ -1,11 +1,10 @@
-"""One run, from pictures to a trained model and its files."""
+"""Fine-tuning, from pictures to a trained model and its files."""
 
 import dataclasses
 import logging
 import numbers
 import os
 import pathlib
-import platform
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -13,14 +12,17 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_vit import __version__
+from keras_vit.augment import as_augmentations
 from keras_vit.data.checks import check_fits
-from keras_vit.data.inputs import Examples, TrainingData, count_batches, open_training_data
-from keras_vit.data.pipeline import evaluation_dataset, training_dataset
-from keras_vit.model import ViT
+from keras_vit.data.class_weights import ClassWeights, as_class_weights
+from keras_vit.data.inputs import TrainingData, open_training_data
+from keras_vit.image_model import ImageModel
 from keras_vit.pretrained import from_pretrained
 from keras_vit.recipes import Recipe
 from keras_vit.recipes import recipe as find_recipe
+from keras_vit.recipes.definition import LABELS
+from keras_vit.recipes.plan import Plan, check_counts, make_plan
+from keras_vit.runs.job import Job
 from keras_vit.training.resume import RunKeeper, TrainingState, load_training
 from keras_vit.training.run_directory import (
     LAST_FILE,
@@ -33,11 +35,6 @@ from keras_vit.training.run_directory import (
     write_unreadable,
 )
 
-# Unless another batch size is given: B/16 at 224 pixels then trains on a GPU of 16 GB.
-_LARGEST_DEFAULT_BATCH = 64
-# A run given in steps is validated this often, unless one pass over the pictures is longer.
-_VALIDATIONS_OF_STEPS = 10
-
 _logger = logging.getLogger(__name__)
 
 
@@ -48,29 +45,18 @@ class Run:
     Args:
         model: The trained model: of the last step, or of the best epoch with `early_stopping`.
         history: One list a quantity, one number an epoch, as in `keras.callbacks.History`.
-        metrics: Loss and accuracy of `model`'s epoch; `val_...` where there was validation.
+        metrics: Loss and metrics of `model`'s epoch; `val_...` where there was validation.
         directory: Where the files are, or None.
     """
 
-    model: ViT
+    model: ImageModel
     history: dict[str, list[float]]
     metrics: dict[str, float]
     directory: pathlib.Path | None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Plan:
-    """The numbers of one run."""
-
-    total_steps: int
-    steps_per_epoch: int
-    batch_size: int | None
-    learning_rate: float
-    warmup_steps: int
-
-
 def finetune(
-    model: ViT | str,
+    model: ImageModel | str,
     train: Any,
     validation: Any = None,
     recipe: str | Recipe = "paper_sgd",
@@ -82,6 +68,9 @@ def finetune(
     learning_rate: float | None = None,
     warmup_steps: int | None = None,
     validation_fraction: float = 0.2,
+    multi_label: bool = False,
+    class_weights: ClassWeights | None = None,
+    augmentation: Any = None,
     early_stopping: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -96,22 +85,27 @@ def finetune(
 
     `directory` gets `run.json` (settings, versions, data), `history.csv`, `last.keras` and
     `best.keras` (highest validation accuracy, else lowest training loss), `unreadable.txt` if
-    any file was left out, and logs for TensorBoard. Each file is whole at
-    any time: an interrupted run goes on from its last epoch with `resume=True`, the same data and
-    seed, and sees the batches that it would have seen. (A `tf.data.Dataset` must repeat itself
-    for that.) Steps, batch size and rates that are not given again are those of the run.
+    any file was left out, and logs for TensorBoard. Each file is whole at any time: an
+    interrupted run goes on from its last epoch with `resume=True`, the same data, augmentation
+    and seed, and sees the batches that it would have seen. (A `tf.data.Dataset` must repeat itself
+    for that, and what KerasCV and functions draw in `augmentation` is drawn anew.) Steps, batch
+    size, rates and class weights that are not given again are those of the run.
 
     An epoch ends with validation and checkpoint. With `epochs` it is one pass over the pictures,
     `ceil(pictures / batch_size)` steps; with `steps` a tenth of the run, or one pass if that is
     longer.
 
+    The loss is softmax cross-entropy. Where a picture may show several classes, or none, it is
+    that of a sigmoid a class, summed over classes; the model then says `multi_label`, and the
+    best epoch is that of the highest mean average precision.
+
     Args:
-        model: A `ViT` with one logit a class, or what `from_pretrained` takes: that is loaded
-            with a new head.
-        train: A folder with one subfolder a class (`keras_vit.data.index_folder` says how), an
-            `ImageFolder`, arrays `(images, labels)` with pixels 0..255 and integer labels, or a
-            `tf.data.Dataset` of such batches at the model's size, used as it is.
-        validation: The like; None for what the folder says, or for no validation.
+        model: A `ViT` or `Mixer` with one logit a class, or what `from_pretrained` takes: that
+            is loaded with a new head.
+        train: A folder with one subfolder a class, a table, a TFDS set, arrays
+            `(images, labels)` with pixels 0..255, or a `tf.data.Dataset` of such batches at the
+            model's size, used as it is. `keras_vit.data.open_training_data` says how.
+        validation: The like; None for what the source says, or for no validation.
         recipe: Name or value of a recipe.
         directory: Where the files go; None keeps none.
         steps: Updates of the weights; None for `epochs`, or else the recipe's number.
@@ -122,6 +116,15 @@ def finetune(
             size: `paper_sgd`'s 0.03 is for 512 pictures a step, 0.00375 for 64.
         warmup_steps: Steps of rising rate; None for the recipe's share.
         validation_fraction: Share of a folder without validation pictures to draw for that.
+        multi_label: Whether a picture may show several classes, or none. False: where labels
+            say so. True: also where each picture happens to show one.
+        class_weights: How much the pictures of each class count in the training loss:
+            `"balanced"` for as much in sum, one number a class, or numbers by name or index.
+        augmentation: What to do to training pictures after the recipe's crop and flip: a layer
+            of Keras or KerasCV made for pixels 0..255, a name in
+            `keras_vit.augment.AUGMENTATIONS`, a function of batches of float32 images in
+            TensorFlow, or a list of these. Layers that mix pictures (`MixUp`, `CutMix`) mix
+            their labels too; metrics of training are then of mixed pictures.
         early_stopping: Epochs without a better one after which the run ends and the best
             epoch's weights are put back; None for never.
         resume: Whether to go on with the run that `directory` holds.
@@ -147,37 +150,38 @@ def finetune(
     ```
     """
     recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe)
-    _check_counts(steps=steps, epochs=epochs, batch_size=batch_size, early_stopping=early_stopping)
+    check_counts(steps=steps, epochs=epochs, batch_size=batch_size, early_stopping=early_stopping)
     _check_seed(seed)
+    augmentations = as_augmentations(augmentation)
     path = _check_directory(directory, resume, overwrite)
-    data = open_training_data(train, validation, validation_fraction, seed)
+    data = open_training_data(train, validation, validation_fraction, seed, multi_label)
     _report(data)
     keras.utils.set_random_seed(seed)
     model = _open_model(model, data, path / LAST_FILE if resume else None)
     check_fits(model, data)
-    plan = _make_plan(data.train, recipe, steps, epochs, batch_size, learning_rate, warmup_steps)
+    plan = make_plan(data.train, recipe, steps, epochs, batch_size, learning_rate, warmup_steps)
+    weights = as_class_weights(class_weights, data, model.config.num_classes)
     if resume:
         stored = read_run(path)["settings"]
         early_stopping = early_stopping or stored["early_stopping"]
+        weights = weights or stored.get("class_weights")
         if all(value is None for value in (steps, epochs, batch_size, learning_rate, warmup_steps)):
-            plan = _Plan(**{field.name: stored[field.name] for field in dataclasses.fields(_Plan)})
-    model.compile(
-        **recipe.compile_arguments(plan.learning_rate, plan.total_steps, plan.warmup_steps)
-    )
-    # Built within the first step it would be traced twice.
-    model.optimizer.build(model.trainable_variables)
-    model.labels = data.class_names or model.labels
-    state = TrainingState()
-    description = _describe(model, data, recipe, plan, early_stopping, seed)
+            plan = Plan(**{field.name: stored[field.name] for field in dataclasses.fields(Plan)})
+    job = Job(model, data, recipe, plan, augmentations, weights, early_stopping, seed)
+    job.check()
+    job.compile()
+    state, description = TrainingState(), job.describe()
     if path is not None:
-        state = _prepare(path, model, data, description, resume)
+        state = _prepare(path, job, description, resume)
     keeper = RunKeeper(state, plan.total_steps, seed, early_stopping, path)
     if state.step < plan.total_steps and not state.is_stalled(early_stopping):
-        _fit(model, data, recipe, plan, keeper, verbose, callbacks)
+        _fit(job, keeper, verbose, callbacks)
     if early_stopping is not None:
         keeper.restore_best()
+    if job.labels == "one_hot":  # The caller's labels are indices still.
+        model.compile(optimizer=model.optimizer, **LABELS["integer"]())
     row = state.history[-1 if early_stopping is None else state.best_epoch]
-    metrics = {name: row[name] for name in row if name.endswith(("loss", "accuracy"))}
+    metrics = {name: row[name] for name in row if name not in ("epoch", "step", "learning_rate")}
     if path is not None:
         write_run(path, {**description, "metrics": metrics})
     history = {name: [row[name] for row in state.history] for name in row}
@@ -204,38 +208,26 @@ def _check_directory(
     return None
 
 
-def _check_counts(**counts: int | None) -> None:
-    for name, value in counts.items():
-        is_count = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if value is not None and not (is_count and value >= 1):
-            raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
-    if counts["steps"] is not None and counts["epochs"] is not None:
-        raise ValueError(
-            "`steps` and `epochs` exclude each other. "
-            f"Received: steps={counts['steps']}, epochs={counts['epochs']}."
-        )
-
-
 def _report(data: TrainingData) -> None:
     _logger.info(data.summary)
-    unreadable = data.folder.unreadable if data.folder else ()
-    if unreadable:
-        path, reason = unreadable[0]
+    if data.unreadable:
+        path, reason = data.unreadable[0]
         warnings.warn(
-            f"{len(unreadable)} files were left out, since they could not be decoded. "
+            f"{len(data.unreadable)} files were left out, since they could not be decoded. "
             f"The first: {path} {reason}.",
             stacklevel=3,
         )
 
 
-def _open_model(model: Any, data: TrainingData, last: pathlib.Path | None) -> ViT:
-    if isinstance(model, ViT):
+def _open_model(model: Any, data: TrainingData, last: pathlib.Path | None) -> ImageModel:
+    if isinstance(model, ImageModel):
         return model
     if last is not None and last.exists():
         return keras.saving.load_model(last, compile=False)
     if not isinstance(model, str | os.PathLike):
         raise ValueError(
-            "`model` must be a `keras_vit.ViT`, or what `keras_vit.from_pretrained` takes. "
+            "`model` must be a `keras_vit.ViT`, a `keras_vit.Mixer`, or what "
+            "`keras_vit.from_pretrained` takes. "
             f"Received: an object of type {type(model).__name__}."
         )
     if data.num_classes is None:
@@ -243,7 +235,7 @@ def _open_model(model: Any, data: TrainingData, last: pathlib.Path | None) -> Vi
             "A `tf.data.Dataset` does not say how many classes there are. Give `model` as "
             f"`keras_vit.from_pretrained({str(model)!r}, num_classes=..., reset_head=True)`."
         )
-    if data.num_classes > len(data.train):
+    if not data.is_multi_label and data.num_classes > len(data.train):
         raise ValueError(
             "Labels must be class indices from 0. Received: labels for "
             f"{data.num_classes} classes, but {len(data.train)} pictures. Correct the labels, or "
@@ -252,132 +244,37 @@ def _open_model(model: Any, data: TrainingData, last: pathlib.Path | None) -> Vi
     return from_pretrained(model, num_classes=data.num_classes, reset_head=True)
 
 
-def _make_plan(
-    train: Examples,
-    recipe: Recipe,
-    steps: int | None,
-    epochs: int | None,
-    batch_size: int | None,
-    learning_rate: float | None,
-    warmup_steps: int | None,
-) -> _Plan:
-    if isinstance(train, tf.data.Dataset):
-        if batch_size is not None:
-            raise ValueError(
-                "`batch_size` is already decided by a `tf.data.Dataset`. "
-                f"Received: batch_size={batch_size}."
-            )
-        steps_per_pass = count_batches(train)
-    else:
-        batch_size = batch_size or min(recipe.batch_size, _LARGEST_DEFAULT_BATCH)
-        batch_size = min(int(batch_size), len(train))
-        steps_per_pass = -(-len(train) // batch_size)
-    if epochs is not None and steps_per_pass is None:
-        raise ValueError(
-            "`train` never ends, so that an epoch has no meaning. "
-            f"Received: epochs={epochs}. Use `steps`."
-        )
-    if epochs is not None:
-        total_steps, steps_per_epoch = int(epochs) * steps_per_pass, steps_per_pass
-    else:
-        total_steps = int(steps or recipe.total_steps)
-        tenth = -(-total_steps // _VALIDATIONS_OF_STEPS)
-        steps_per_epoch = min(max(tenth, steps_per_pass or 1), total_steps)
-    if learning_rate is None:
-        # In proportion to the batch (Goyal et al., arXiv 1706.02677).
-        learning_rate = recipe.learning_rate * (batch_size or recipe.batch_size) / recipe.batch_size
-    return _Plan(
-        total_steps=total_steps,
-        steps_per_epoch=steps_per_epoch,
-        batch_size=batch_size,
-        learning_rate=float(learning_rate),
-        warmup_steps=int(
-            recipe.warmup_steps(total_steps) if warmup_steps is None else warmup_steps
-        ),
-    )
-
-
-def _describe(
-    model: ViT,
-    data: TrainingData,
-    recipe: Recipe,
-    plan: _Plan,
-    early_stopping: int | None,
-    seed: int,
-) -> dict[str, Any]:
-    """What `run.json` says; a run resumes with the same `settings` only."""
-    values = dataclasses.asdict(recipe)
-    del values["optimizer"], values["presets"]
-    return {
-        "settings": {
-            "model": model.config.to_dict(),
-            "data": data.fingerprint(),
-            "recipe": values,
-            **dataclasses.asdict(plan),
-            "early_stopping": early_stopping,
-            "seed": seed,
-        },
-        "data": data.summary,
-        "origin": model.origin,
-        "versions": {
-            "keras_vit": __version__,
-            "keras": keras.__version__,
-            "tensorflow": tf.__version__,
-            "python": platform.python_version(),
-        },
-    }
-
-
 def _prepare(
-    path: pathlib.Path,
-    model: ViT,
-    data: TrainingData,
-    description: dict[str, Any],
-    resume: bool,
+    path: pathlib.Path, job: Job, description: dict[str, Any], resume: bool
 ) -> TrainingState:
     """Make the directory ready. Returns where the run begins."""
     if resume:
         check_settings(path, description["settings"])
     # Weights and their velocity, in `last`, `best` and the file being written.
-    prepare_run_directory(path, 3 * 2 * 4 * model.count_params(), resume)
+    prepare_run_directory(path, 3 * 2 * 4 * job.model.count_params(), resume)
     write_run(path, description)
-    write_unreadable(path, data.folder.unreadable if data.folder else ())
+    write_unreadable(path, job.data.unreadable)
     if resume and (path / LAST_FILE).exists():
-        return load_training(model, path / LAST_FILE)
+        return load_training(job.model, path / LAST_FILE)
     return TrainingState()
 
 
 def _fit(
-    model: ViT,
-    data: TrainingData,
-    recipe: Recipe,
-    plan: _Plan,
+    job: Job,
     keeper: RunKeeper,
     verbose: int | str,
     callbacks: Iterable[keras.callbacks.Callback],
 ) -> None:
-    start = keeper.state.step
-    size, channels = model.config.image_size, model.config.num_channels
-    train, validation = data.train, data.validation
-    if isinstance(train, tf.data.Dataset):
-        train = train.repeat().skip(start)
-    else:
-        train = training_dataset(
-            train, plan.batch_size, size, channels, recipe.crop_area, recipe.flip,
-            seed=keeper.seed, start_step=start,
-        )  # fmt: skip
-    if validation is not None and not isinstance(validation, tf.data.Dataset):
-        validation = evaluation_dataset(
-            validation, plan.batch_size or recipe.batch_size, size, model.preprocessing, channels
-        )
+    start, plan = keeper.state.step, job.plan
     kept = [keeper]
     if keeper.directory is not None:
         logs = keeper.directory / TENSORBOARD_FOLDER
         kept.append(keras.callbacks.TensorBoard(str(logs), write_graph=False))
     try:
-        model.fit(
-            train,
-            validation_data=validation,
+        job.model.fit(
+            job.training_batches(start),
+            validation_data=job.validation_batches(),
+            class_weight=dict(enumerate(job.class_weights)) if job.class_weights else None,
             steps_per_epoch=plan.steps_per_epoch,
             initial_epoch=start // plan.steps_per_epoch,
             epochs=-(-plan.total_steps // plan.steps_per_epoch),

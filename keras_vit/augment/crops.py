@@ -8,7 +8,7 @@ evaluation. All chance comes from `seed`: equal seeds give equal pictures.
 
 import tensorflow as tf
 
-from keras_vit.config import Pair
+from keras_vit.checks import Pair
 from keras_vit.decoding import decode_crop
 
 AREA_RANGE = (0.05, 1.0)
