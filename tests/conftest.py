@@ -40,6 +40,28 @@ def tiny_config() -> keras_vit.ViTConfig:
 
 
 @pytest.fixture
+def tiny_mixer_config() -> keras_vit.MixerConfig:
+    """A model of two small blocks on 16 x 16 pixels."""
+    return keras_vit.MixerConfig(
+        num_layers=2,
+        hidden_dim=16,
+        tokens_mlp_dim=8,
+        channels_mlp_dim=32,
+        patch_size=4,
+        image_size=16,
+        num_classes=5,
+    )
+
+
+@pytest.fixture(params=["vit", "mixer"])
+def image_model(request, tiny_config, tiny_mixer_config, random_weights):
+    """A model of each class, one after the other."""
+    if request.param == "vit":
+        return random_weights(keras_vit.ViT(tiny_config))
+    return random_weights(keras_vit.Mixer(tiny_mixer_config))
+
+
+@pytest.fixture
 def random_weights():
     """Return a function that fills every weight of a model or layer from one seed."""
 

@@ -4,23 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit import Mixer, MixerConfig, ViT
-
-MIXER = MixerConfig(
-    num_layers=2,
-    hidden_dim=16,
-    tokens_mlp_dim=8,
-    channels_mlp_dim=32,
-    patch_size=4,
-    image_size=16,
-    num_classes=5,
-)
-
-
-@pytest.fixture(params=["vit", "mixer"])
-def model(request, tiny_config, random_weights):
-    """One model of each class."""
-    return random_weights(ViT(tiny_config) if request.param == "vit" else Mixer(MIXER))
+from keras_vit import ViT
 
 
 def _images(model, size: int = 3) -> np.ndarray:
@@ -39,20 +23,20 @@ def _images(model, size: int = 3) -> np.ndarray:
     ],
     ids=str,
 )
-def test_trainable_part_trains_that_part_only(model, arguments, expected):
-    images = _images(model)
-    model.trainable_part(**arguments)
-    groups = [name for name, variables in model.parameter_groups().items() if variables]
+def test_trainable_part_trains_that_part_only(image_model, arguments, expected):
+    images = _images(image_model)
+    image_model.trainable_part(**arguments)
+    groups = [name for name, variables in image_model.parameter_groups().items() if variables]
     assert sorted(groups) == expected
-    before = {weight.path: weight.numpy() for weight in model.weights}
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    model.fit(images, np.array([0, 1, 2]), verbose=0)
+    before = {weight.path: weight.numpy() for weight in image_model.weights}
+    image_model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    image_model.fit(images, np.array([0, 1, 2]), verbose=0)
     moved = {
         weight.path
-        for weight in model.weights
+        for weight in image_model.weights
         if not np.array_equal(weight.numpy(), before[weight.path])
     }
-    trainable = {weight.path for weight in model.trainable_weights}
+    trainable = {weight.path for weight in image_model.trainable_weights}
     # The bias of a token MLP shifts all channels of a token alike, which normalization undoes.
     no_effect = {path for path in trainable if path.endswith("token_mixing/fc2/bias")}
     assert moved | no_effect == trainable
@@ -60,21 +44,21 @@ def test_trainable_part_trains_that_part_only(model, arguments, expected):
     assert ("head" in parts) == ("head" in expected)
     assert ("patch_embedding" in parts) == ("stem" in expected)
     assert ("encoder_norm" in parts) == ("block_1" in expected)
-    model.trainable_part()
-    assert len(model.trainable_weights) == len(model.weights)
+    image_model.trainable_part()
+    assert len(image_model.trainable_weights) == len(image_model.weights)
 
 
-def test_trainable_part_refuses_unknown_blocks(model):
+def test_trainable_part_refuses_unknown_blocks(image_model):
     for blocks in ([2], [-3], ["block_0"]):
         with pytest.raises(ValueError, match="`blocks` must be numbers from 0 to 1"):
-            model.trainable_part(blocks=blocks)
+            image_model.trainable_part(blocks=blocks)
 
 
-def test_parameter_groups_are_in_order_and_hold_each_variable_once(model):
-    groups = model.parameter_groups()
+def test_parameter_groups_are_in_order_and_hold_each_variable_once(image_model):
+    groups = image_model.parameter_groups()
     assert list(groups) == ["stem", "block_0", "block_1", "head"]
     paths = [variable.path for variables in groups.values() for variable in variables]
-    assert sorted(paths) == sorted(weight.path for weight in model.trainable_weights)
+    assert sorted(paths) == sorted(weight.path for weight in image_model.trainable_weights)
     assert "encoder_norm/gamma" in [variable.path for variable in groups["block_1"]]
 
 

@@ -52,6 +52,8 @@ def test_attention_dropout_changes_training_only(random_weights):
 @pytest.mark.parametrize("policy", ["mixed_float16", "float16", "mixed_bfloat16"])
 def test_large_weights_stay_finite_in_half_precision(policy):
     """FAULTS H1: the product of queries and keys of 40 a number overflows float16 unscaled."""
+    if keras.backend.backend() == "jax" and "float16" in policy.split("_"):
+        pytest.skip("JAX has no float16 product in the backward pass on a CPU")
     layer = SelfAttention(128, 2, dtype=policy)
     layer.build((None, 4, 128))
     kernel = np.zeros((128, 384), "float32")
