@@ -7,10 +7,12 @@ import numpy as np
 
 import keras_vit
 from keras_vit import assets
+from keras_vit.zoo.timm_architectures import architectures
 
 assert "site-packages" in keras_vit.__file__, keras_vit.__file__
 models = keras_vit.list_models("vit_base*")
 assert len(models) > 3, models
+assert len(architectures()) > 150, "the wheel lacks timm's architectures"
 model = keras_vit.from_pretrained(assets.checkpoint())
 pictures = sorted(pathlib.Path(assets.pictures()).rglob("*.png"))
 assert len(pictures) == 700, len(pictures)
