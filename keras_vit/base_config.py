@@ -28,13 +28,14 @@ class ImageModelConfig:
         check_choice("activation", self.activation, ACTIVATIONS)
         for name in [field.name for field in dataclasses.fields(self)]:
             if name.endswith("_rate"):
-                check_rate(name, getattr(self, name))
+                object.__setattr__(self, name, check_rate(name, getattr(self, name)))
         epsilon = self.layer_norm_epsilon
         if not is_real(epsilon) or not 0.0 < epsilon < 1.0:
             raise ValueError(
                 "`layer_norm_epsilon` must be above 0 and below 1. "
                 f"Received: layer_norm_epsilon={epsilon!r}. The paper's code uses 1e-6."
             )
+        object.__setattr__(self, "layer_norm_epsilon", float(epsilon))
         for name in flags:
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(

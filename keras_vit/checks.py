@@ -87,9 +87,11 @@ def check_integer(name: str, value: object, least: int, what: str = "a positive 
     return int(value)
 
 
-def check_rate(name: str, value: object) -> None:
+def check_rate(name: str, value: object) -> float:
+    """Return a number from 0 to below 1 of any library as Python's."""
     if not is_real(value) or not 0.0 <= value < 1.0:
         raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {name}={value!r}.")
+    return float(value)
 
 
 def check_whole_patches(image_size: Pair, patch_size: Pair, stride: int = 1) -> None:

@@ -141,6 +141,8 @@ class ViTConfig(ImageModelConfig):
                 "`layer_scale_init` must be None or a number; DeiT-3 uses 1e-6.",
                 "layer_scale_init",
             )
+        if init is not None:
+            object.__setattr__(self, "layer_scale_init", float(init))
         if self.hidden_dim % self.num_heads:
             self.refuse(
                 "`hidden_dim` must be a multiple of `num_heads`.", "hidden_dim", "num_heads"

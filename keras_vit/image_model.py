@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
@@ -9,11 +10,11 @@ import keras
 
 from keras_vit import lora
 from keras_vit import preprocessing as pixels
-from keras_vit.checks import as_labels, check_choice, unknown_name
+from keras_vit.checks import as_labels, unknown_name
 from keras_vit.config import ModelConfig, PreprocessingConfig
 from keras_vit.layers.dtype_policy import nested_dtype_policy
 from keras_vit.layers.initializers import ReadWeights, weights_from
-from keras_vit.parts import freeze_other_parts, layers_by_part
+from keras_vit.parts import freeze_other_parts, freeze_paths, frozen_paths, layers_by_part
 
 _VIEW_NAMES = {
     "embedding_dropout": "embeddings",
@@ -69,7 +70,8 @@ class ImageModel(keras.Model):
             )
         preprocessing = (preprocessing or PreprocessingConfig()).for_channels(config.num_channels)
         policy = keras.dtype_policies.get(dtype)
-        if "float" not in policy.compute_dtype:
+        is_quantized = isinstance(policy, keras.dtype_policies.QuantizedDTypePolicy)
+        if "float" not in policy.compute_dtype or is_quantized:
             raise ValueError(
                 f"`dtype` must be a floating point policy. Received: dtype={dtype!r}. Try "
                 "'float32', 'mixed_bfloat16' or 'mixed_float16'; int8 comes by `model.quantize`."
@@ -98,6 +100,7 @@ class ImageModel(keras.Model):
         self._views = views
         self._entering = entering
         self._made = made
+        self._relatives = weakref.WeakSet([self])
 
     @staticmethod
     def _make_layers(
@@ -128,7 +131,8 @@ class ImageModel(keras.Model):
             raise unknown_name("variant", name, cls.variants)
         known = [field.name for field in dataclasses.fields(cls.config_class)]
         for field in fields:
-            check_choice(f"field of `{cls.config_class.__name__}`", field, known)
+            if field not in known:
+                raise unknown_name(f"field of `{cls.config_class.__name__}`", field, known)
         return cls(dataclasses.replace(cls.variants[name], **fields), dtype=dtype)
 
     @property
@@ -172,12 +176,29 @@ class ImageModel(keras.Model):
         Raises:
             ValueError: If a name is unknown.
         """
-        names = [names] if isinstance(names, str) else list(names)
+        is_one = isinstance(names, str) or not isinstance(names, Iterable)
+        names = [names] if is_one else list(names)
         if not names:
             raise ValueError(f"`names` must not be empty. Known: {', '.join(self._views)}.")
-        for name in names:
-            check_choice("intermediate", name, self._views)
-        return keras.Model(self.inputs[0], {name: self._views[name] for name in names})
+        for name in map(str, names):
+            if name not in self._views:
+                raise unknown_name("intermediate", name, self._views)
+        return self._view({name: self._views[name] for name in names})
+
+    def _view(self, outputs: dict[str, Any]) -> keras.Model:
+        view = keras.Model(self.inputs[0], outputs)
+        self._relatives.add(view)
+        return view
+
+    def _forget_compiled(self, recompile: bool = True):
+        """Let no model that shares these layers go on with what it compiled before.
+
+        Args:
+            recompile: Whether other variables learn now, so that optimizers are of no use.
+        """
+        for model in self._relatives:
+            model.train_function = model.test_function = model.predict_function = None
+            model.compiled = model.compiled and not recompile
 
     def reset_head(self, num_classes: int, labels: Iterable[str] | None = None) -> "ImageModel":
         """A new model with a head of zeros that shares all other layers with this one.
@@ -196,7 +217,7 @@ class ImageModel(keras.Model):
             name: made for name, made in self._made.items() if name not in ("pre_logits", "head")
         }
         config = dataclasses.replace(self.config, **changes)
-        return self._with(config=config, labels=labels, share=share)
+        return self._with(config=config, labels=labels, multi_label=False, share=share)
 
     def add_lora(
         self, rank: int, targets: str | Iterable[str] = ("qkv",), alpha: float | None = None
@@ -204,11 +225,13 @@ class ImageModel(keras.Model):
         """Put low-rank adapters on dense layers of the blocks; train only them and the head.
 
         Arguments and errors are those of `keras_vit.lora.add_lora`. Compile the model afterwards.
+        Models that share its layers have the adapters, too.
         """
         lora.add_lora(self, rank, targets, alpha)
+        self._forget_compiled()
 
     def merge_lora(self) -> "ImageModel":
-        """A new model without adapters, whose kernels hold what they learned."""
+        """A new model without adapters, with what they learned."""
         return self._with(read_weights=lora.merged_reader(self))
 
     def remove_lora(self) -> "ImageModel":
@@ -221,7 +244,10 @@ class ImageModel(keras.Model):
 
     def load_lora(self, path: str | os.PathLike) -> None:
         """Take adapters and head from a file of `save_lora`, adding adapters where none are."""
+        before = lora.lora_settings(self)
         lora.load_lora(self, path)
+        if before is None:
+            self._forget_compiled()
 
     def _with(self, **changes) -> "ImageModel":
         """A new model from the arguments of this one and some others."""
@@ -238,6 +264,15 @@ class ImageModel(keras.Model):
                 **changes,
             }
         )
+        if "share" in changes:
+            self._relatives.add(model)
+            model._relatives = self._relatives
+            if lora.lora_settings(model) != lora.lora_settings(self):
+                raise ValueError(
+                    "Adapters stay with the layers that they adapt, some of which this needs "
+                    "anew. Take `merge_lora()` or `remove_lora()` of the model first."
+                )
+        freeze_paths(model, set(frozen_paths(self)) - {"pre_logits", "head"})
         if lora.lora_settings(model):  # with layers that have adapters
             lora.freeze_base(model)
         return model
@@ -276,6 +311,7 @@ class ImageModel(keras.Model):
             ValueError: If there is no such block.
         """
         freeze_other_parts(self, blocks, head, stem)
+        self._forget_compiled()
 
     def fit(self, x: Any = None, *args, **kwargs):
         """As `keras.Model.fit`; warns when the pixels look like 0..1 and not 0..255."""
@@ -308,7 +344,8 @@ class ImageModel(keras.Model):
             def filters(layer):
                 return isinstance(layer, keras.layers.Dense) and layer.path.startswith("block_")
 
-        return super().quantize(mode, config=config, filters=filters, **kwargs)
+        super().quantize(mode, config=config, filters=filters, **kwargs)
+        self._forget_compiled(recompile=False)
 
     def get_config(self) -> dict:
         return {
@@ -322,13 +359,14 @@ class ImageModel(keras.Model):
             "include_normalization": self.include_normalization,
             "origin": None if self.origin is None else dict(self.origin),
             "lora": lora.lora_settings(self),
+            "frozen": frozen_paths(self),
         }
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: Any = None) -> "ImageModel":
         del custom_objects  # every part is registered
         config = dict(config)
-        adapters = config.pop("lora", None)
+        adapters, frozen = config.pop("lora", None), config.pop("frozen", ())
         config["config"] = cls.config_class(**config["config"])
         config["preprocessing"] = PreprocessingConfig(**config["preprocessing"])
         model = cls(**config)
@@ -336,6 +374,7 @@ class ImageModel(keras.Model):
             model.add_lora(**adapters)
             if not config.get("trainable", True):
                 model.trainable = False
+        freeze_paths(model, frozen)
         return model
 
 
@@ -351,21 +390,3 @@ def _shared(made: MadeLayer, share: dict[str, MadeLayer]) -> MadeLayer:
     other = share.get(made.layer.name)
     same = other and type(other.layer) is type(made.layer) and other.config == made.config
     return other if same else made
-
-
-def linear_head(num_classes: int, policy: keras.DTypePolicy) -> Iterator[keras.layers.Layer]:
-    """Logits of pooled features, or the features; float32 whatever the policy."""
-    if num_classes:
-        # zeros, as the paper starts fine-tuning (D.3)
-        yield keras.layers.Dense(
-            num_classes, kernel_initializer="zeros", dtype=head_policy(policy), name="head"
-        )
-    elif policy.compute_dtype != "float32":
-        yield keras.layers.Identity(dtype="float32", name="features")
-
-
-def head_policy(policy: keras.DTypePolicy) -> Any:
-    """What a map of policies says of the head, else float32."""
-    if isinstance(policy, keras.dtype_policies.DTypePolicyMap) and "head" in policy:
-        return policy["head"]
-    return "float32"

@@ -6,8 +6,9 @@ import keras
 
 from keras_vit.checks import Pair
 from keras_vit.config import MixerConfig, PreprocessingConfig
-from keras_vit.image_model import ImageModel, linear_head
+from keras_vit.image_model import ImageModel
 from keras_vit.layers import MeanPool, MixerBlock, PatchEmbedding, PixelNormalization
+from keras_vit.layers.heads import linear_head
 from keras_vit.variants import MIXER_VARIANTS
 
 

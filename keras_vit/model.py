@@ -9,7 +9,7 @@ import keras
 from keras_vit import resample
 from keras_vit.checks import Pair, as_pair
 from keras_vit.config import PreprocessingConfig, ViTConfig
-from keras_vit.image_model import ImageModel, head_policy, linear_head
+from keras_vit.image_model import ImageModel
 from keras_vit.layers import (
     HEADS,
     POSITION_EMBEDDINGS,
@@ -21,6 +21,8 @@ from keras_vit.layers import (
     PrefixTokens,
     ResNetStem,
 )
+from keras_vit.layers.heads import head_policy, linear_head
+from keras_vit.parts import block_numbers
 from keras_vit.variants import VARIANTS
 
 
@@ -92,14 +94,14 @@ class ViT(ImageModel):
             yield _norm("encoder_norm", config, policy)
         yield from _head(config, policy)
 
-    def attention_scores(self, blocks: int | Iterable[int] | None = None) -> keras.Model:
+    def attention_scores(self, blocks: int | slice | Iterable[int] | None = None) -> keras.Model:
         """A model that shares these weights and returns how much each token attends to each.
 
         Scores are computed beside the model's own path, which stays as it is, and for these
         blocks only.
 
         Args:
-            blocks: Numbers of blocks, negative ones from the end; None for all.
+            blocks: Numbers of blocks, negative ones from the end, or a slice; None for all.
 
         Returns:
             A `keras.Model` from pixels to a dict: `"block_3"` to float32
@@ -115,18 +117,14 @@ class ViT(ImageModel):
                 "`attention_scores` needs blocks that attend from every token to every token. "
                 "Received: a model with axial=True."
             )
-        if blocks is None:
-            blocks = range(depth)
-        numbers = [blocks] if isinstance(blocks, int) else list(blocks)
-        if not numbers or not set(numbers) <= set(range(-depth, depth)):
-            raise ValueError(
-                f"`blocks` must be numbers from 0 to {depth - 1}. Received: blocks={blocks!r}."
-            )
+        numbers = list(range(depth)) if blocks is None else block_numbers(blocks, depth)
+        if not numbers:
+            raise ValueError(f"`blocks` must not be empty. Received: blocks={blocks!r}.")
         outputs = {}
         for number in numbers:
-            name = f"block_{number % depth}"
+            name = f"block_{number}"
             outputs[name] = _AttentionScores(self.get_layer(name))(self._entering[name])
-        return keras.Model(self.inputs[0], outputs)
+        return self._view(outputs)
 
     def with_image_size(self, image_size: int | Pair) -> "ViT":
         """A new model for another image size, with positions resized by the source's rule.

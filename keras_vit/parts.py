@@ -1,5 +1,6 @@
 """The parts of a model in order of depth, and which of them learn."""
 
+import numbers as number_types
 from collections.abc import Iterable
 
 import keras
@@ -32,6 +33,34 @@ def layers_by_part(model: keras.Model) -> dict[str, list[keras.layers.Layer]]:
     return parts
 
 
+def block_numbers(blocks: int | slice | Iterable[int], depth: int) -> list[int]:
+    """Return the blocks that are meant, by their numbers from 0.
+
+    Args:
+        blocks: Numbers, negative ones from the end, or a slice that chooses some.
+        depth: How many blocks there are.
+
+    Raises:
+        ValueError: If there is no such block.
+    """
+    if isinstance(blocks, slice):
+        numbers = list(range(depth)[blocks])
+        if not numbers:
+            raise ValueError(
+                f"`blocks` must choose some of the {depth} blocks. Received: blocks={blocks}, "
+                "which chooses none."
+            )
+        return numbers
+    numbers = list(blocks) if isinstance(blocks, Iterable) else [blocks]
+    whole = [isinstance(n, number_types.Integral) and not isinstance(n, bool) for n in numbers]
+    if not all(whole) or not all(-depth <= number < depth for number in numbers):
+        raise ValueError(
+            f"`blocks` must be numbers from 0 to {depth - 1}, or a slice. "
+            f"Received: blocks={blocks!r}."
+        )
+    return [int(number) % depth for number in numbers]
+
+
 def freeze_other_parts(
     model: keras.Model, blocks: bool | slice | Iterable[int], head: bool, stem: bool
 ) -> None:
@@ -47,17 +76,14 @@ def freeze_other_parts(
         ValueError: If there is no such block.
     """
     depth = model.config.num_layers
+    for name, value in (("head", head), ("stem", stem)):
+        if not isinstance(value, bool):
+            raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}.")
     if isinstance(blocks, bool):
-        blocks = range(depth) if blocks else ()
-    elif isinstance(blocks, slice):
-        blocks = range(depth)[blocks]
-    chosen = set(blocks) if isinstance(blocks, Iterable) else {blocks}
-    if not chosen <= set(range(-depth, depth)):
-        raise ValueError(
-            f"`blocks` must be numbers from 0 to {depth - 1}, a slice, True or False. "
-            f"Received: blocks={list(chosen)}."
-        )
-    learns = {"stem": stem, "head": head, **{f"block_{index % depth}": True for index in chosen}}
+        chosen = range(depth) if blocks else ()
+    else:
+        chosen = block_numbers(blocks, depth)
+    learns = {"stem": stem, "head": head, **{f"block_{index}": True for index in chosen}}
     for name, layers in layers_by_part(model).items():
         for layer in layers:
             # Each part by itself: on TensorFlow `trainable = True` passes over the parts of a
@@ -66,3 +92,20 @@ def freeze_other_parts(
                 part.trainable = learns.get(name, False)
     if lora.lora_settings(model):  # what adapters stand beside stays frozen
         lora.freeze_base(model)
+
+
+def frozen_paths(model: keras.Model) -> list[str]:
+    """The paths of all layers that are not to learn, for `freeze_paths`."""
+    parts = model._flatten_layers(include_self=False)
+    return sorted({part.path for part in parts if part.path and not part.trainable})
+
+
+def freeze_paths(model: keras.Model, paths: Iterable[str]) -> None:
+    """Freeze the layers that another model, or this one before it was saved, had frozen.
+
+    Keras keeps `trainable` in the config of each layer, and a model here makes its layers anew.
+    """
+    paths = set(paths)
+    for part in model._flatten_layers(include_self=False):
+        if part.path in paths:
+            part.trainable = False

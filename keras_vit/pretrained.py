@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_vit import assets, lora, resample
@@ -100,7 +101,7 @@ def from_pretrained(
     if source_image_size is not None:
         config_fields["source_image_size"] = source_image_size
     checkpoint = read_checkpoint(fetched.path, config_fields)
-    checkpoint.check(strict)
+    missing = checkpoint.check(strict)
     stored = checkpoint.config
     keeps_head = not reset_head and num_classes in (None, stored.num_classes)
     if not keeps_head and num_classes is None and not stored.num_classes:
@@ -129,7 +130,7 @@ def from_pretrained(
         read_weights=_weights_for(config, checkpoint, keeps_head),
         dtype=dtype,
     )
-    _tell(config, checkpoint, keeps_head)
+    _tell(config, checkpoint, keeps_head, missing)
     return model
 
 
@@ -194,8 +195,16 @@ def _weights_for(
     return read
 
 
-def _tell(config: ModelConfig, checkpoint: Checkpoint, keeps_head: bool) -> None:
+def _tell(
+    config: ModelConfig, checkpoint: Checkpoint, keeps_head: bool, missing: list[str]
+) -> None:
     """Say once what is not as in the source."""
+    if missing:
+        _LOGGER.warning(
+            "%d tensors are missing and keep their initial values: %s.",
+            len(missing),
+            ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else ""),
+        )
     stored = checkpoint.config
     if config.num_classes and not keeps_head:
         _LOGGER.warning(
@@ -247,7 +256,13 @@ def save_pretrained(model: ImageModel, directory: str | os.PathLike) -> None:
     variables = {variable.path: variable for variable in model.weights}
 
     def read(path: str) -> np.ndarray:
-        return variables[path].numpy().astype("float32")
+        value = keras.ops.convert_to_numpy(variables[path]).astype("float32")
+        if not np.isfinite(value).all():
+            raise ValueError(
+                f"`model` must have finite weights. Received: NaN or infinite numbers in {path}. "
+                "Its training diverged: go back to an earlier checkpoint."
+            )
+        return value
 
     arguments = {
         "config": model.config,

@@ -156,12 +156,12 @@ def fit_positions(
         `value` itself where it is no position table, or the grids are equal.
 
     Raises:
-        ValueError: If the positions are relative and the numbers of tokens differ.
+        ValueError: If the positions are relative and the grids differ.
     """
     layer, _, name = path.rpartition("/")
-    if name == "relative_keys" and source.num_tokens != target.num_tokens:
+    if name == "relative_keys" and source.grid != target.grid:
         raise ValueError(
-            "`image_size` must be the source's, or one of as many patches, with "
+            "`image_size` must be the source's, or one of the same grid of patches, with "
             "`position_embedding='relative'`: offsets in a sequence have no place in another grid. "
             f"Received: {target.image_size}, the source has {source.image_size}."
         )

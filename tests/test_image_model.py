@@ -87,3 +87,39 @@ def test_no_warning_for_usual_pixels(image_model):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         image_model.predict(_images(image_model), verbose=0)
+
+
+@pytest.mark.parametrize("change", ["add_lora", "quantize"])
+def test_models_that_share_layers_see_what_changes(tiny_config, random_weights, change):
+    """What one compiled before must not outlive the layers' change."""
+    model = random_weights(ViT(tiny_config))
+    images = _images(model)
+    view, other = model.intermediates(["pooled"]), model.reset_head(0)
+    for each in (model, view, other):
+        each.predict(images, verbose=0)
+    if change == "add_lora":
+        other.add_lora(rank=2)
+        for weight in other.weights:
+            if "lora" in weight.path:
+                weight.assign(np.full(weight.shape, 0.3))
+    else:
+        model.quantize("int8")
+    np.testing.assert_allclose(model.predict(images, verbose=0), model(images), atol=1e-6)
+    pooled = view.predict(images, verbose=0)["pooled"]
+    np.testing.assert_allclose(pooled, other.predict(images, verbose=0), atol=1e-6)
+    np.testing.assert_allclose(pooled, view(images)["pooled"], atol=1e-6)
+
+
+def test_adapters_are_not_lost_where_layers_are_made_anew(tiny_config):
+    """FAULTS J2."""
+    axial = dataclasses.replace(tiny_config, axial=True, class_token=False, pool="mean")
+    model = ViT(axial)
+    model.add_lora(rank=2)
+    with pytest.raises(ValueError, match="Adapters stay with the layers.*merge_lora"):
+        model.with_image_size((16, 32))
+    model.merge_lora().with_image_size((16, 32))
+
+
+def test_a_quantized_policy_is_refused(tiny_config):
+    with pytest.raises(ValueError, match="`dtype` must be a floating point policy"):
+        ViT(tiny_config, dtype="int8_from_float32")

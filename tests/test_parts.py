@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit import ViT
+from keras_vit import ViT, layer_decay
 
 
 def _images(model, size: int = 3) -> np.ndarray:
@@ -49,7 +49,7 @@ def test_trainable_part_trains_that_part_only(image_model, arguments, expected):
 
 
 def test_trainable_part_refuses_unknown_blocks(image_model):
-    for blocks in ([2], [-3], ["block_0"]):
+    for blocks in ([2], [-3], ["block_0"], [1.0], 1.0, [True], [[0]]):
         with pytest.raises(ValueError, match="`blocks` must be numbers from 0 to 1"):
             image_model.trainable_part(blocks=blocks)
 
@@ -68,3 +68,49 @@ def test_embeddings_at_every_block_belong_to_its_group(tiny_config):
     paths = {name: [variable.path for variable in group] for name, group in groups.items()}
     assert "position_embedding/embeddings" in paths["stem"]
     assert "position_embedding_1/embeddings" in paths["block_1"]
+
+
+def test_what_is_frozen_stays_so(image_model, tmp_path):
+    """Through a `.keras` file, with its optimizer, and in models that share layers."""
+    image_model.trainable_part(blocks=[1], stem=False)
+    paths = [weight.path for weight in image_model.trainable_weights]
+    optimizer = layer_decay(keras.optimizers.AdamW(1e-3), image_model, 0.5)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    image_model.compile(optimizer, loss)
+    image_model.fit(_images(image_model), np.array([0, 1, 2]), verbose=0)
+    image_model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert [weight.path for weight in again.trainable_weights] == paths
+    images = _images(image_model)
+    for model in (image_model, again):
+        model.fit(images, np.array([0, 1, 2]), verbose=0)
+    np.testing.assert_allclose(again(images), image_model(images), atol=1e-6)
+    new = image_model.reset_head(3)
+    assert [weight.path for weight in new.trainable_weights] == paths
+
+
+def test_frozen_positions_stay_so_at_another_size(tiny_config):
+    model = ViT(tiny_config)
+    model.trainable_part(blocks=False, stem=False)
+    wide = model.with_image_size((16, 32))
+    assert {weight.path for weight in wide.trainable_weights} == {"head/kernel", "head/bias"}
+
+
+def test_a_slice_of_no_block_is_an_error(image_model):
+    with pytest.raises(ValueError, match="must choose some of the 2 blocks.*slice\\(8, None"):
+        image_model.trainable_part(blocks=slice(8, None))
+
+
+def test_flags_are_flags(image_model):
+    with pytest.raises(ValueError, match="`head` must be True or False. Received: head='no'"):
+        image_model.trainable_part(head="no")
+
+
+def test_freezing_asks_to_compile_again(image_model):
+    """What `fit` compiled before would go on training what is frozen now."""
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    image_model.compile("sgd", loss)
+    image_model.fit(_images(image_model), np.array([0, 1, 2]), verbose=0)
+    image_model.trainable_part(blocks=False)
+    with pytest.raises(ValueError, match="compile"):
+        image_model.fit(_images(image_model), np.array([0, 1, 2]), verbose=0)

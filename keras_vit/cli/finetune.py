@@ -260,12 +260,15 @@ def _tell_result(run: runs.Run) -> None:
     is_validated = f"val_{name}" in run.history
     values = run.history[f"val_{name}" if is_validated else name]
     what = f"{'validation' if is_validated else 'training'} {name.replace('_', ' ')}"
-    epoch = values.index(max(values)) + 1
-    say(f"\nBest {what}: {percent(max(values))}, epoch {epoch} of {len(values)}.")
+    # Of equal ones the lowest loss, as `TrainingState.best_epoch` chooses what best.keras holds.
+    losses = run.history["val_loss" if is_validated else "loss"]
+    best = max(range(len(values)), key=lambda index: (values[index], -losses[index]))
+    say(f"\nBest {what}: {percent(values[best])}, epoch {best + 1} of {len(values)}.")
     directory = shlex.quote(str(run.directory))
     names = [name for name in _TOLD_FILES if (run.directory / name).exists()]
     say(f"Files in {directory}: {', '.join(names)}")
     say(
-        f"Next:\n  keras-vit predict {directory} PICTURE...\n"
+        f"Next:\n  keras-vit evaluate {directory} DATA\n"
+        f"  keras-vit predict {directory} PICTURE...\n"
         f"  keras-vit export {directory} {shlex.quote(str(run.directory / 'saved_model'))}"
     )

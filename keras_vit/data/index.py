@@ -125,10 +125,11 @@ class ImageIndex:
         """One or two sentences for people."""
         names = ", ".join(self.class_names[:10]) + (", ..." if len(self.class_names) > 10 else "")
         several = ", any number of them a picture" if self.is_multi_label else ""
+        left_out = f"; {len(self.unreadable)} unreadable files left out" if self.unreadable else ""
         return (
             f"{len(self.class_names)} classes{several} ({names}): {len(self.train)} pictures to "
-            f"train, {len(self.validation)} to validate ({self.split_rule}); "
-            f"{len(self.unreadable)} unreadable files left out.{self._imbalance()}"
+            f"train, {len(self.validation)} to validate ({self.split_rule}){left_out}."
+            f"{self._imbalance()}"
         )
 
     def _imbalance(self) -> str:

@@ -247,5 +247,5 @@ def _multi_label(
         tuple(names[index] for index in classes),
         labels,
         logits.astype(np.float32),
-        float(losses.mean()),
+        float(losses.sum(axis=1).mean()),
     )

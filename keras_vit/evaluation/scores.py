@@ -158,7 +158,7 @@ class MultiLabelEvaluation:
         class_names: One name a class of the data.
         labels: `(pictures, classes)`, bool, what each shows.
         logits: `(pictures, classes)`, float32.
-        loss: Mean binary cross-entropy over pictures and classes, in nats.
+        loss: Binary cross-entropy in nats, summed over classes as in training, mean of pictures.
     """
 
     class_names: tuple[str, ...]

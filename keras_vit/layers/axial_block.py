@@ -28,7 +28,8 @@ class AxialBlock(CompositeLayer):
         self.grid = as_pair(grid, "grid")
         self.arguments = kwargs
         self.row, self.column = (
-            EncoderBlock(**kwargs, dtype=self.dtype_policy, name=name) for name in ("row", "column")
+            EncoderBlock(**kwargs, sequences=sequences, dtype=self.dtype_policy, name=name)
+            for name, sequences in zip(("row", "column"), self.grid, strict=True)
         )
 
     def build(self, input_shape: tuple[int | None, ...]):

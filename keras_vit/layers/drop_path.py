@@ -10,6 +10,7 @@ class DropPath(keras.layers.Layer):
 
     Args:
         rate: Chance to drop, from 0 to below 1. 0 does nothing.
+        repeats: Rows of the batch, one after the other, that are one example's.
         seed: Seed of the draws, or None.
 
     Call arguments:
@@ -23,11 +24,12 @@ class DropPath(keras.layers.Layer):
         Huang et al., arXiv 1603.09382.
     """
 
-    def __init__(self, rate: float, seed: int | None = None, **kwargs):
+    def __init__(self, rate: float, repeats: int = 1, seed: int | None = None, **kwargs):
         super().__init__(**kwargs)
         if not 0.0 <= rate < 1.0:
             raise ValueError(f"`rate` must be at least 0 and below 1. Received: rate={rate!r}.")
         self.rate = rate
+        self.repeats = repeats
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed) if rate > 0.0 else None
         self.built = True
@@ -35,13 +37,20 @@ class DropPath(keras.layers.Layer):
     def call(self, branch, training: bool = False):
         if not training or self.rate == 0.0:
             return branch
-        ones = ops.ones(
-            (ops.shape(branch)[0],) + (1,) * (len(branch.shape) - 1), dtype=branch.dtype
-        )  # (batch, 1, ...)
-        return branch * keras.random.dropout(ones, self.rate, seed=self.seed_generator)
+        examples = ops.shape(branch)[0] // self.repeats
+        ones = ops.ones((examples,) + (1,) * (len(branch.shape) - 1), dtype=branch.dtype)
+        mask = keras.random.dropout(ones, self.rate, seed=self.seed_generator)
+        if self.repeats > 1:
+            mask = ops.repeat(mask, self.repeats, axis=0)
+        return branch * mask  # the mask is (batch, 1, ...)
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
     def get_config(self) -> dict:
-        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
+        return {
+            **super().get_config(),
+            "rate": self.rate,
+            "repeats": self.repeats,
+            "seed": self.seed,
+        }

@@ -26,6 +26,7 @@ class EncoderBlock(CompositeLayer):
         dropout_rate: After the attention's output and both dense layers of the MLP.
         attention_dropout_rate: On attention weights.
         drop_path_rate: Chance to drop each of the two branches, example by example.
+        sequences: Sequences, one after the other in the batch, that are one example's.
         remat: Whether training computes the block again in the backward pass and keeps only
             what comes into it. Results are the same.
 
@@ -52,6 +53,7 @@ class EncoderBlock(CompositeLayer):
         dropout_rate: float = 0.0,
         attention_dropout_rate: float = 0.0,
         drop_path_rate: float = 0.0,
+        sequences: int = 1,
         remat: bool = False,
         **kwargs,
     ):
@@ -70,6 +72,7 @@ class EncoderBlock(CompositeLayer):
             "dropout_rate": dropout_rate,
             "attention_dropout_rate": attention_dropout_rate,
             "drop_path_rate": drop_path_rate,
+            "sequences": sequences,
             "remat": remat,
         }
         self.remat = remat
@@ -88,17 +91,21 @@ class EncoderBlock(CompositeLayer):
             name="attention",
         )
         self.layer_scale1 = self._layer_scale("layer_scale1")
-        self.drop_path1 = DropPath(drop_path_rate, dtype=policy, name="drop_path1")
+        self.drop_path1 = self._drop_path("drop_path1")
         self.norm2 = self._norm("norm2")
         self.mlp = MLP(
             hidden_dim, mlp_dim, activation, gated_mlp, dropout_rate, dtype=policy, name="mlp"
         )
         self.layer_scale2 = self._layer_scale("layer_scale2")
-        self.drop_path2 = DropPath(drop_path_rate, dtype=policy, name="drop_path2")
+        self.drop_path2 = self._drop_path("drop_path2")
 
     def _norm(self, name: str) -> keras.layers.LayerNormalization:
         epsilon = self.arguments["layer_norm_epsilon"]
         return keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name=name)
+
+    def _drop_path(self, name: str) -> DropPath:
+        rate, sequences = self.arguments["drop_path_rate"], self.arguments["sequences"]
+        return DropPath(rate, sequences, dtype=self.dtype_policy, name=name)
 
     def _layer_scale(self, name: str) -> keras.layers.Layer:
         init = self.arguments["layer_scale_init"]

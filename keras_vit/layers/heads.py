@@ -1,3 +1,6 @@
+from collections.abc import Iterator
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -233,3 +236,21 @@ class DistillationHead(CompositeLayer):
 
     def get_config(self) -> dict:
         return {**super().get_config(), "num_classes": self.num_classes}
+
+
+def linear_head(num_classes: int, policy: keras.DTypePolicy) -> Iterator[keras.layers.Layer]:
+    """Logits of pooled features, or the features; float32 whatever the policy."""
+    if num_classes:
+        # zeros, as the paper starts fine-tuning (D.3)
+        yield keras.layers.Dense(
+            num_classes, kernel_initializer="zeros", dtype=head_policy(policy), name="head"
+        )
+    elif policy.compute_dtype != "float32":
+        yield keras.layers.Identity(dtype="float32", name="features")
+
+
+def head_policy(policy: keras.DTypePolicy) -> Any:
+    """What a map of policies says of the head, else float32."""
+    if isinstance(policy, keras.dtype_policies.DTypePolicyMap) and "head" in policy:
+        return policy["head"]
+    return "float32"

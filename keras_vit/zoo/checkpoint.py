@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.checks import Pair, check_choice
+from keras_vit.checks import Pair, unknown_name
 from keras_vit.config import ModelConfig, PreprocessingConfig, ViTConfig
 from keras_vit.zoo import keymap
 from keras_vit.zoo.keymap import Rule
@@ -93,11 +93,14 @@ class Checkpoint:
             )
         return value
 
-    def check(self, strict: bool = True) -> None:
+    def check(self, strict: bool = True) -> list[str]:
         """Compare names and shapes with what the architecture needs; reads no tensor.
 
         Args:
             strict: Whether missing and unexpected tensors are errors. Shapes always are.
+
+        Returns:
+            The names of the tensors that are missing, where that is no error.
 
         Raises:
             MissingWeightsError: If they differ.
@@ -106,6 +109,7 @@ class Checkpoint:
         variables = variable_shapes(self.config)
         rules = [rule for rule in self.rules if rule.ours in variables]
         missing, unexpected = keymap.report(rules, shapes.keys() - self.ignored)
+        tolerated = [] if strict else missing
         if not strict:
             missing = unexpected = []
         misshapen = [
@@ -121,6 +125,7 @@ class Checkpoint:
         ]
         if missing or unexpected or misshapen:
             raise MissingWeightsError(self.tensors.path, missing, unexpected, misshapen)
+        return tolerated
 
 
 def source_config(
@@ -141,7 +146,8 @@ def source_config(
     if "source_image_size" in overrides:
         overrides["image_size"] = overrides.pop("source_image_size")
     for name in overrides:
-        check_choice("config field", name, known)
+        if name not in known:
+            raise unknown_name("config field", name, known)
     return kind(**fields | overrides)
 
 

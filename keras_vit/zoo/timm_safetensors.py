@@ -59,6 +59,7 @@ def read(tensors: TensorFile, config_json: dict | None, overrides: dict) -> Chec
     said = (overrides.get("source_image_size"), arguments.get("img_size"), values["input_size"][1:])
     image_size = next((size for size in said if size), None)
     fields |= _infer_positions(layout, fields | overrides, image_size)
+    fields |= _said(arguments)
     config = source_config(fields, overrides)
     return Checkpoint(
         config=config,
@@ -123,8 +124,34 @@ def _infer_parts(layout: Layout, arguments: dict) -> dict:
         "layer_scale_init": (arguments.get("init_values") or 1e-5) if has_scale else None,
         "final_norm": "encoder" if layout.has(r"norm\..*") else pool_norm,
     }
+    if fields["final_norm"] == "none" and arguments.get("final_norm", True):
+        # It is missing from the file, not from the model.
+        is_mean = arguments.get("global_pool") == "avg" and arguments.get("fc_norm") is not False
+        fields["final_norm"] = "pool" if is_mean else "encoder"
     if layout.has(r"dist_token|head_dist\..*"):
         fields["distillation_token"] = True
+    return fields
+
+
+def _said(arguments: dict) -> dict:
+    """Return the fields that `model_args` say, though shapes tell them: if both are known, what
+    the file lacks is missing from it, not from the model."""
+    fields = {
+        ours: arguments[theirs]
+        for ours, theirs in (
+            ("num_layers", "depth"),
+            ("hidden_dim", "embed_dim"),
+            ("patch_size", "patch_size"),
+            ("qkv_bias", "qkv_bias"),
+            ("qk_norm", "qk_norm"),
+            ("embedding_norm", "pre_norm"),
+        )
+        if theirs in arguments
+    }
+    if "pre_norm" in arguments:
+        fields["patch_bias"] = not arguments["pre_norm"]
+    if arguments.get("init_values"):
+        fields["layer_scale_init"] = arguments["init_values"]
     return fields
 
 

@@ -74,7 +74,7 @@ def test_held_out_pictures_and_how_they_are_told_of():
     assert (len(index.train), len(index.validation)) == (2, 2)
     assert index.summary == (
         "2 classes (a, b): 2 pictures to train, 2 to validate (50% of every class, drawn with "
-        "seed 0); 0 unreadable files left out."
+        "seed 0)."
     )
     assert len(make([0, 1], validation_fraction=0.0).validation) == 0
     given = make([0, 0, 1, 1], validation=Split(("v",), (0,)), split_rule="a list")

@@ -197,6 +197,19 @@ def test_axial_block_attends_along_rows_then_columns(random_weights):
         layers.AxialBlock((2, 3), hidden_dim=8, num_heads=2, mlp_dim=12).build((None, 7, 8))
 
 
+def test_axial_block_drops_whole_examples():
+    """Rows and columns of one picture share their fate."""
+    block = layers.AxialBlock(
+        (2, 3), hidden_dim=8, num_heads=2, mlp_dim=12, drop_path_rate=0.5, qkv_bias=False
+    )
+    x = np.random.default_rng(0).normal(size=(64, 6, 8)).astype("float32")
+    block.build(x.shape)
+    for part, sequences in ((block.row, 2), (block.column, 3)):
+        tokens = np.ones((64 * sequences, 6 // sequences, 8), "float32")
+        fates = np.asarray(part.drop_path1(tokens, training=True))[:, 0, 0].reshape(64, sequences)
+        assert (fates == fates[:, :1]).all() and set(np.unique(fates)) == {0.0, 2.0}
+
+
 def test_layer_scale_by_hand():
     layer = layers.LayerScale(0.25)
     np.testing.assert_array_equal(

@@ -21,7 +21,7 @@ sys.modules.setdefault("triton", None)
 MODULES = ("vision_transformer", "deit", "vision_transformer_hybrid")
 TOLD_BY_SHAPES = {
     *("patch_size", "embed_dim", "depth", "mlp_ratio", "qkv_bias", "qk_norm", "no_embed_class"),
-    *("pre_norm", "final_norm", "fc_norm", "img_size", "dynamic_img_size"),
+    *("pre_norm", "fc_norm", "img_size", "dynamic_img_size"),
     *("pretrained_strict", "feature_cfg", "pretrained_filter_fn"),  # of timm's factory
 }
 # Parts that ViTConfig has no field for; an architecture with one must be refused by its name.

@@ -130,7 +130,7 @@ def test_source_config_overrides():
         mixer | {"patch_size": 2}, {"source_image_size": 4}, MixerConfig
     )
     assert (type(config), config.image_size) == (MixerConfig, (4, 4))
-    with pytest.raises(ValueError, match="Unknown `config field`.*num_heads"):
+    with pytest.raises(ValueError, match="Unknown config field.*num_heads"):
         checkpoint.source_config(mixer | {"patch_size": 2}, {"num_heads": 1}, MixerConfig)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -227,6 +228,10 @@ def test_bare_file(key, tmp_path):
         with pytest.raises(ValueError, match="`source_image_size` must"):
             read_checkpoint(path, given)
         given["source_image_size"] = config.image_size
+    if config.final_norm == "none":
+        with pytest.raises(MissingWeightsError, match="- norm.weight"):
+            read_checkpoint(path, given).check()
+        given["final_norm"] = "none"
     understood = read_checkpoint(path, given)
     understood.check()
     assert understood.config == config
@@ -441,3 +446,23 @@ def test_config_json_that_is_not_timm_s_is_passed_over(tmp_path):
     for values in ({}, {"note": "mine"}):
         path = save(tmp_path, arrays, values)
         assert read_checkpoint(path, {"num_heads": 2}).config == config
+
+
+@pytest.mark.parametrize(
+    ("pattern", "named"),
+    [
+        (r"norm\..*", "- norm.weight"),
+        (r"blocks\.\d+\.ls[12]\.gamma", "- blocks.0.ls1.gamma"),
+        (r"blocks\.2\..*", "- blocks.2.attn.qkv.weight"),
+    ],
+)
+def test_missing_groups_are_no_other_architecture(pattern, named, tmp_path):
+    """FAULTS C2: what config.json says is there is missing when it is not."""
+    source = GOLDEN / "timm_registers_layerscale"
+    whole = load_file(source / "model.safetensors")
+    arrays = {name: value for name, value in whole.items() if not re.fullmatch(pattern, name)}
+    assert len(arrays) < len(whole)
+    shutil.copy(source / "config.json", tmp_path)
+    save_file(arrays, tmp_path / "model.safetensors")
+    with pytest.raises(MissingWeightsError, match=named):
+        read_checkpoint(tmp_path).check()
