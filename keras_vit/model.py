@@ -119,7 +119,7 @@ class ViT(ImageModel):
             )
         numbers = list(range(depth)) if blocks is None else block_numbers(blocks, depth)
         if not numbers:
-            raise ValueError(f"`blocks` must not be empty. Received: blocks={blocks!r}.")
+            raise ValueError(f"`blocks` must be numbers of blocks. Received: blocks={blocks!r}.")
         outputs = {}
         for number in numbers:
             name = f"block_{number}"

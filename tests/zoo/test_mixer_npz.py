@@ -85,7 +85,7 @@ def test_a_grid_that_is_no_square_needs_the_image_size(read):
 
 
 def test_unknown_overrides_are_named(read):
-    with pytest.raises(ValueError, match="Unknown `config field`.*num_heads"):
+    with pytest.raises(ValueError, match="Unknown config field.*num_heads"):
         read(load(), num_heads=4)
 
 
