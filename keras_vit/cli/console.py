@@ -95,7 +95,10 @@ def replacing_csv(path: Path | None) -> Iterator[Path | None]:
     if path is None:
         yield None
         return
-    with replacing(path.expanduser()) as temporary:
+    path = path.expanduser().resolve()  # what a link points to, not the link
+    if path.exists() and not path.is_file():
+        raise ValueError(f"`--csv` must be a file. Received: {str(path)!r}, which is none.")
+    with replacing(path) as temporary:
         try:
             temporary.touch()
         except OSError as error:

@@ -27,6 +27,7 @@ from keras_vit.data.index import ImageIndex, Pictures
 from keras_vit.evaluation import ClassScore, Evaluation, LabelScore, MultiLabelEvaluation
 from keras_vit.evaluation import evaluate as ask
 from keras_vit.image_model import ImageModel
+from keras_vit.training.run_directory import RUN_FILE, read_run
 
 # Names of subfolders, in the order in which they are looked for.
 _FOLDERS = {"test": ("test",), "validation": ("val", "valid", "validation"), "train": ("train",)}
@@ -65,7 +66,9 @@ def evaluate(
     validation_fraction: Annotated[
         float, typer.Option(min=0.0, max=0.99, help="Share of DATA to draw, if --split draws.")
     ] = 0.2,
-    seed: Annotated[int, typer.Option(help="Of that draw.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Of that draw.", show_default="that of the run, else 0")
+    ] = None,
 ):
     """Count how often a model is right: top-1, top-5, class by class.
 
@@ -78,6 +81,8 @@ def evaluate(
 
     Every picture counts once. Classes of DATA are found among the model's by their names.
     """
+    if csv_file and csv_file.expanduser().resolve() == Path(data).expanduser().resolve():
+        raise ValueError(f"`--csv` must not be DATA itself. Received: {data!r}. Give another name.")
     with replacing_csv(csv_file) as temporary:
         model = open_model(source)
         if not model.include_normalization:
@@ -85,7 +90,9 @@ def evaluate(
                 "`SOURCE` must normalise its pixels itself. Received: "
                 f"{source!r}, a model with include_normalization=False."
             )
-        examples, index, where = _open_data(data, split, validation_fraction, seed, model)
+        settings = _settings_of_run(Path(source).expanduser())
+        seed = settings.get("seed", 0) if seed is None else seed
+        examples, index, where = _open_data(data, split, validation_fraction, seed, model, settings)
         _tell_data(examples, index, where)
         config = model.config
         result = ask(
@@ -107,8 +114,18 @@ def evaluate(
         _show_multi_label(result, None if per_class else _MOST_ROWS)
 
 
+def _settings_of_run(path: Path) -> dict[str, Any]:
+    """How the run at `path` was started; nothing where there is no run."""
+    return read_run(path)["settings"] if (path / RUN_FILE).is_file() else {}
+
+
 def _open_data(
-    data: str, split: str | None, validation_fraction: float, seed: int, model: ImageModel
+    data: str,
+    split: str | None,
+    validation_fraction: float,
+    seed: int,
+    model: ImageModel,
+    settings: dict[str, Any],
 ) -> tuple[Pictures, ImageIndex, str]:
     """The pictures, the index that they are of, and which they are in words."""
     folder = _find_folder(Path(data).expanduser(), split)
@@ -130,6 +147,13 @@ def _open_data(
         )
     if split == "train":
         return opened.train, opened.index, f"those to train on; validation from {rule}"
+    held_out = settings.get("data", {}).get("validation")
+    if f"seed {seed}" in rule and held_out not in (None, opened.fingerprint()["validation"]):
+        raise ValueError(
+            "`--split validation` must draw the pictures that the run held out, or some that it "
+            "trained on would count. Received: other pictures. Give DATA, --seed and "
+            "--validation-fraction of that run, or a folder of other pictures without `--split`."
+        )
     if opened.validation is not None:
         return opened.validation, opened.index, f"those to validate on, from {rule}"
     return opened.train, opened.index, f"all of {printable(data)}"

@@ -1,4 +1,5 @@
 import csv
+import os
 import shutil
 
 import keras
@@ -234,3 +235,32 @@ def test_wrong_usage_is_code_2(command):
     for arguments in (("bundled",), ("bundled", "DATA", "--split", "half"), ()):
         assert command("evaluate", *arguments).code == 2
     assert command("evaluate", "bundled", "DATA", "--batch-size", 0).code == 2
+
+
+def test_what_the_run_held_out_is_drawn_again(command, pictures, tmp_path):
+    """With the run's own seed; another draw would count pictures that were trained on."""
+    run = tmp_path / "run"
+    options = ("--model", "bundled", "--steps", 1, "--batch-size", 2, "--seed", 7)
+    assert command("finetune", pictures, "-d", run, *options).code == 0
+    drawn = command("evaluate", run, pictures, "--split", "validation")
+    assert drawn.code == 0 and "seed 7" in drawn.err
+    for other in (("--seed", 3), ("--validation-fraction", 0.5)):
+        wrong = command("evaluate", run, pictures, "--split", "validation", *other)
+        assert wrong.code == 1 and "that the run held out" in wrong.err
+
+
+def test_answers_never_replace_what_is_no_file(command, run_directory, pictures, tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text("path,label\n")
+    wrong = command("evaluate", run_directory, table, "--csv", table)
+    assert wrong.code == 1 and "must not be DATA itself" in wrong.err
+    assert table.read_text() == "path,label\n"
+    os.mkfifo(tmp_path / "fifo")
+    wrong = command("evaluate", run_directory, pictures, "--csv", tmp_path / "fifo")
+    assert wrong.code == 1 and "`--csv` must be a file" in wrong.err
+    assert (tmp_path / "fifo").is_fifo()
+    (tmp_path / "real.csv").write_text("old")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real.csv")
+    assert command("evaluate", run_directory, pictures, "--csv", tmp_path / "link.csv").code == 0
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "real.csv").read_text().startswith("file,label")
