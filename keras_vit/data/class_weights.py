@@ -36,8 +36,14 @@ def as_class_weights(
         return [float(counts.sum() / (num_classes * max(count, 1))) for count in counts]
     if isinstance(value, Mapping):
         weights = [1.0] * num_classes
-        for key, weight in value.items():
-            weights[_index_of(key, data.class_names or (), num_classes)] = weight
+        indices = [_index_of(key, data.class_names or (), num_classes) for key in value]
+        if len(set(indices)) < len(indices):
+            raise ValueError(
+                "`class_weights` must name each class once. "
+                f"Received: class_weights={value!r}, in which two keys are one class."
+            )
+        for index, weight in zip(indices, value.values(), strict=True):
+            weights[index] = weight
     else:
         weights = list(value) if isinstance(value, Iterable) else [value]
     if len(weights) != num_classes or not all(map(_is_weight, weights)) or not any(weights):
@@ -55,6 +61,12 @@ def _is_weight(weight: Any) -> bool:
 def _index_of(key: int | str, names: tuple[str, ...], num_classes: int) -> int:
     if key in names:
         return names.index(key)
-    if not isinstance(key, numbers.Integral) or key not in range(num_classes):
+    is_index = isinstance(key, numbers.Integral) and not isinstance(key, bool)
+    if is_index and any(name.isdecimal() for name in names):
+        raise ValueError(
+            "`class_weights` must name classes by their names, since some are numbers. "
+            f"Received: {key!r}. Write {str(key)!r} for the class of that name."
+        )
+    if not is_index or key not in range(num_classes):
         raise unknown_name("class in `class_weights`", key, names or map(str, range(num_classes)))
     return int(key)

@@ -56,3 +56,18 @@ def test_batches_cannot_be_counted():
     with pytest.raises(ValueError, match="a tf.data.Dataset. Give the weights"):
         as_class_weights("balanced", TrainingData(batches, None), 2)
     assert as_class_weights([1, 2], TrainingData(batches, None), 2) == [1.0, 2.0]
+
+
+def test_numbers_are_no_names_of_classes_called_by_numbers():
+    split = Split(("a", "b", "c", "d"), LABELS)
+    data = TrainingData(split, None, ImageIndex(("1", "3", "7"), split, Split(), (), "none"))
+    assert as_class_weights({"3": 5}, data, 3) == [1.0, 5.0, 1.0]
+    with pytest.raises(ValueError, match="by their names.*Received: 3. Write '3'"):
+        as_class_weights({3: 5}, data, 3)
+
+
+def test_each_class_is_named_once():
+    with pytest.raises(ValueError, match="name each class once"):
+        as_class_weights({0: 2, "cat": 9}, named(), 3)
+    with pytest.raises(ValueError, match="Unknown class in `class_weights`. Received: True"):
+        as_class_weights({True: 2}, named(), 3)
