@@ -84,12 +84,7 @@ def evaluate(
     if csv_file and csv_file.expanduser().resolve() == Path(data).expanduser().resolve():
         raise ValueError(f"`--csv` must not be DATA itself. Received: {data!r}. Give another name.")
     with replacing_csv(csv_file) as temporary:
-        model = open_model(source)
-        if not model.include_normalization:
-            raise ValueError(
-                "`SOURCE` must normalise its pixels itself. Received: "
-                f"{source!r}, a model with include_normalization=False."
-            )
+        model = _open_pixel_model(source)
         settings = _settings_of_run(Path(source).expanduser())
         seed = settings.get("seed", 0) if seed is None else seed
         examples, index, where = _open_data(data, split, validation_fraction, seed, model, settings)
@@ -112,6 +107,16 @@ def evaluate(
         _show(result, None if per_class else _MOST_ROWS)
     else:
         _show_multi_label(result, None if per_class else _MOST_ROWS)
+
+
+def _open_pixel_model(source: str) -> ImageModel:
+    model = open_model(source)
+    if not model.include_normalization:
+        raise ValueError(
+            "`SOURCE` must normalise its pixels itself. Received: "
+            f"{source!r}, a model with include_normalization=False."
+        )
+    return model
 
 
 def _settings_of_run(path: Path) -> dict[str, Any]:
