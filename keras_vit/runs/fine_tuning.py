@@ -165,8 +165,8 @@ def finetune(
         stored = read_run(path)["settings"]
         early_stopping = early_stopping or stored["early_stopping"]
         weights = weights or stored.get("class_weights")
-        if all(value is None for value in (steps, epochs, batch_size, learning_rate, warmup_steps)):
-            plan = Plan(**{field.name: stored[field.name] for field in dataclasses.fields(Plan)})
+        if {steps, epochs, batch_size, learning_rate, warmup_steps} == {None}:
+            plan = _plan_of(stored)
     job = Job(model, data, recipe, plan, augmentations, weights, early_stopping, seed)
     job.check()
     job.compile()
@@ -184,8 +184,7 @@ def finetune(
     metrics = {name: row[name] for name in row if name not in ("epoch", "step", "learning_rate")}
     if path is not None:
         write_run(path, {**description, "metrics": metrics})
-    history = {name: [row[name] for row in state.history] for name in row}
-    return Run(model, history, metrics, path)
+    return Run(model, {name: [row[name] for row in state.history] for name in row}, metrics, path)
 
 
 def _check_seed(seed: int) -> None:
@@ -242,6 +241,11 @@ def _open_model(model: Any, data: TrainingData, last: pathlib.Path | None) -> Im
             "load the model with the `num_classes=` that you mean."
         )
     return from_pretrained(model, num_classes=data.num_classes, reset_head=True)
+
+
+def _plan_of(settings: dict[str, Any]) -> Plan:
+    """The plan of the run that has these settings."""
+    return Plan(**{field.name: settings[field.name] for field in dataclasses.fields(Plan)})
 
 
 def _prepare(
