@@ -119,18 +119,12 @@ def _infer_positions(layout: FlaxLayout, patch_size: tuple[int, int], overrides:
 
 def _rules(config: ViTConfig, layout: FlaxLayout) -> list[Rule]:
     """Return the key table, in Linen's names."""
-    rules = transformer_rules(config.num_heads)
+    rules = transformer_rules(config)
     if config.position_embedding == "learned":
         name = _position_name(layout) or POSITION_NAMES[0]
         rules.append(Rule("position_embedding/embeddings", (name,), DROP_BATCH_AXIS))
-    if config.class_token:
-        rules.append(Rule("prefix_tokens/class_token", ("cls",), DROP_BATCH_AXIS))
     if config.pool == "map":
         rules += _attention_pool_rules(config, layout)
-    if config.representation_size:
-        rules += dense("pre_logits", "pre_logits")
-    if config.num_classes:
-        rules += dense("head", "head")
     return rules
 
 

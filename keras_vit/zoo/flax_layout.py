@@ -8,12 +8,17 @@ import functools
 import math
 import re
 
-from keras_vit.config import ModelConfig, PreprocessingConfig
+from keras_vit.config import ModelConfig, PreprocessingConfig, ViTConfig
 from keras_vit.zoo.checkpoint import Checkpoint, MissingWeightsError
 from keras_vit.zoo.keymap import Rule, expand, rename_theirs
 from keras_vit.zoo.stacked_blocks import STACK, unstack
 from keras_vit.zoo.tensor_files import TensorFile
-from keras_vit.zoo.transforms import heads_out_kernel, heads_qkv_bias, heads_qkv_kernel
+from keras_vit.zoo.transforms import (
+    DROP_BATCH_AXIS,
+    heads_out_kernel,
+    heads_qkv_bias,
+    heads_qkv_kernel,
+)
 
 # Where training states and models of images and texts keep the image model's parameters.
 PREFIXES = tuple(root + tower for root in ("opt/target/", "params/", "") for tower in ("img/", ""))
@@ -224,11 +229,11 @@ def heads_output(ours: str, theirs: str, num_heads: int) -> list[Rule]:
     ]
 
 
-def transformer_rules(num_heads: int) -> list[Rule]:
-    """Return the key table of patch embedding, encoder blocks and the last normalisation."""
-    block = "Transformer/encoderblock_{i}"
+def transformer_rules(config: ViTConfig) -> list[Rule]:
+    """Return the key table of all but positions, a stem and an attention pool."""
+    block, num_heads = "Transformer/encoderblock_{i}", config.num_heads
     attention = f"{block}/MultiHeadDotProductAttention_0"
-    return [
+    rules = [
         *dense("patch_embedding/projection", "embedding"),
         *norm("block_{i}/norm1", f"{block}/LayerNorm_0"),
         *heads_dense("block_{i}/attention/qkv", attention, ("query", "key", "value"), num_heads),
@@ -238,3 +243,10 @@ def transformer_rules(num_heads: int) -> list[Rule]:
         *dense("block_{i}/mlp/fc2", f"{block}/MlpBlock_0/Dense_1"),
         *norm("encoder_norm", "Transformer/encoder_norm"),
     ]
+    if config.class_token:
+        rules.append(Rule("prefix_tokens/class_token", ("cls",), DROP_BATCH_AXIS))
+    if config.representation_size:
+        rules += dense("pre_logits", "pre_logits")
+    if config.num_classes:
+        rules += dense("head", "head")
+    return rules

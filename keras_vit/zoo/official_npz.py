@@ -11,7 +11,6 @@ from keras_vit.zoo.checkpoint import Checkpoint, source_config, square_image_siz
 from keras_vit.zoo.flax_layout import (
     POSITIONS,
     FlaxLayout,
-    dense,
     has_extra_row,
     infer_transformer,
     transformer_rules,
@@ -33,14 +32,7 @@ def recognises(tensors: TensorFile, config_json: dict | None) -> bool:
 def read(tensors: TensorFile, config_json: dict | None, overrides: dict) -> Checkpoint:
     """Understand one of vision_transformer's files.
 
-    Args:
-        tensors: The open file.
-        config_json: Not used; these files have none.
-        overrides: `ViTConfig` fields that the caller knows better, and `source_image_size`.
-
-    Raises:
-        ValueError: If a size cannot be inferred.
-        MissingWeightsError: If a tensor is missing that a size is inferred from.
+    Arguments and errors are those of `big_vision_npz.read`.
     """
     layout = FlaxLayout(tensors)
     fields = infer_transformer(layout)
@@ -89,17 +81,11 @@ def _infer_positions(
 def _rules(config: ViTConfig, layout: FlaxLayout) -> list[Rule]:
     """Return the key table, in Linen's names."""
     rules = [
-        *transformer_rules(config.num_heads),
+        *transformer_rules(config),
         Rule("position_embedding/embeddings", (POSITIONS,), DROP_BATCH_AXIS),
     ]
     if config.stem_layers is not None:
         rules += _stem_rules(config.stem_layers, layout)
-    if config.class_token:
-        rules.append(Rule("prefix_tokens/class_token", ("cls",), DROP_BATCH_AXIS))
-    if config.representation_size:
-        rules += dense("pre_logits", "pre_logits")
-    if config.num_classes:
-        rules += dense("head", "head")
     return rules
 
 

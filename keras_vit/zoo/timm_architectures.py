@@ -42,6 +42,9 @@ TAKEN = {
     *("no_embed_class", "reg_tokens", "pre_norm", "final_norm", "fc_norm"),
     *("distilled", "position_resize"),  # of our table
 }
+# timm's defaults of arguments that say which layers there are. Each architecture states them, so
+# that a layer whose tensors a file lacks is missing from it, not from the model.
+LAYER_DEFAULTS = {"qkv_bias": True, "qk_norm": False, "pre_norm": False}
 # Without effect on what a loaded model computes.
 WITHOUT_EFFECT = {
     *("dynamic_img_size", "dynamic_img_pad", "weight_init", "fix_init", "device", "dtype"),
@@ -55,7 +58,7 @@ def architectures() -> dict[str, dict]:
     """Return timm's arguments of each architecture, by name, those that shapes tell left out."""
     families = tomllib.loads(DATA.read_text(encoding="utf-8"))["family"]
     return {
-        name: {**family, "num_heads": num_heads}
+        name: {**LAYER_DEFAULTS, **family, "num_heads": num_heads}
         for family in families
         for name, num_heads in family["num_heads"].items()
     }
@@ -64,7 +67,8 @@ def architectures() -> dict[str, dict]:
 def read_arguments(config_json: dict, overrides: dict) -> dict:
     """Return timm's arguments: those of the architecture, then `model_args`.
 
-    An architecture that is not in the table has the defaults of timm's class.
+    An architecture that is not in the table has the defaults of timm's class, and the layers
+    that its file has.
 
     Args:
         config_json: A timm `config.json`.

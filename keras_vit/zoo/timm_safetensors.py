@@ -134,8 +134,8 @@ def _infer_parts(layout: Layout, arguments: dict) -> dict:
 
 
 def _said(arguments: dict) -> dict:
-    """Return the fields that `model_args` say, though shapes tell them: if both are known, what
-    the file lacks is missing from it, not from the model."""
+    """Return the fields that the architecture or `model_args` say, though shapes tell them: what
+    the file then lacks is missing from it, not from the model."""
     fields = {
         ours: arguments[theirs]
         for ours, theirs in (

@@ -25,7 +25,8 @@ def write_files(directory: str | Path, writers: dict[str, Callable[[Path], None]
     directory = Path(directory)
     if directory.exists() and not directory.is_dir():
         raise NotADirectoryError(
-            f"`directory` must be a folder. Received: directory={str(directory)!r}, a file."
+            f"`directory` must be a folder. Received: directory={str(directory)!r}, a file. "
+            "Give another name."
         )
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".writing-", dir=directory) as temporary:

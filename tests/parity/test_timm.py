@@ -20,8 +20,8 @@ sys.modules.setdefault("triton", None)
 
 MODULES = ("vision_transformer", "deit", "vision_transformer_hybrid")
 TOLD_BY_SHAPES = {
-    *("patch_size", "embed_dim", "depth", "mlp_ratio", "qkv_bias", "qk_norm", "no_embed_class"),
-    *("pre_norm", "fc_norm", "img_size", "dynamic_img_size"),
+    *("patch_size", "embed_dim", "depth", "mlp_ratio", "no_embed_class", "fc_norm"),
+    *("img_size", "dynamic_img_size"),
     *("pretrained_strict", "feature_cfg", "pretrained_filter_fn"),  # of timm's factory
 }
 # Parts that ViTConfig has no field for; an architecture with one must be refused by its name.
@@ -252,7 +252,11 @@ def _text(value):
 
 
 def _expected_row(arguments: dict) -> dict:
-    row = {key: _text(v) for key, v in arguments.items() if key not in TOLD_BY_SHAPES | {"class"}}
+    row = timm_architectures.LAYER_DEFAULTS | {
+        key: _text(value)
+        for key, value in arguments.items()
+        if key not in TOLD_BY_SHAPES | {"class"}
+    }
     if row.get("class_token", False):
         del row["class_token"]  # the default
     if row.get("mlp_layer") == "GluMlp(act_layer=SiLU, gate_last=False)":

@@ -7,8 +7,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from keras_vit.config import MixerConfig, ViTConfig
-from keras_vit.zoo import READERS, checkpoint, read_checkpoint
+from keras_vit.zoo import READERS, checkpoint, keymap, read_checkpoint
 from keras_vit.zoo.checkpoint import MissingWeightsError
+from keras_vit.zoo.file_formats import WeightFileError
 from keras_vit.zoo.tensor_files import open_tensors
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -62,6 +63,28 @@ def test_whole_files_have_every_variable_and_nothing_else(source):
     assert used == sum(array.size for array in load(source).values())
     with pytest.raises(KeyError, match="no/such"):
         understood.weight("no/such")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_key_table_writes_back_what_it_read(source):
+    """Of a stack, row by row."""
+    understood, written = understand(GOLDEN / source, source), {}
+    for rule in understood.rules:
+        written |= keymap.invert(rule, understood.weight(rule.ours))
+    assert written.keys() == understood.tensors.tensors.keys()
+    for name, array in written.items():
+        np.testing.assert_array_equal(array, understood.tensors.read(name).astype(np.float32))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("shape", [(), (0,), (2, 2), (0, 0, 0, 0)])
+def test_odd_shapes_are_errors_and_no_crashes(tmp_path, source, shape):
+    """FAULTS E: whatever tensor has an odd rank."""
+    arrays = load(source)
+    for odd in arrays:
+        path = write(tmp_path, source, arrays | {odd: np.zeros(shape, np.float32)})
+        with pytest.raises(ValueError):
+            understand(path, source).check()
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -165,6 +188,12 @@ def test_one_reader_recognises_each_file():
             name for name, reader in READERS.items() if reader.recognises(tensors, config_json)
         ]
         assert names == [starts[source.removesuffix(".npz").split("_")[0]]]
+
+
+def test_a_field_of_the_wrong_type_is_said_to_be(edited):
+    path = edited("hf_vit", id2label=11)
+    with pytest.raises(WeightFileError, match="cannot be understood.*config.json.*wrong type"):
+        read_checkpoint(path)
 
 
 def test_a_config_json_of_something_else_does_not_mislead(tmp_path):

@@ -23,21 +23,6 @@ def load(name="vit_token"):
     return dict(np.load(GOLDEN / f"{name}.npz"))
 
 
-@pytest.fixture
-def read(tmp_path):
-    def save_and_read(arrays, **overrides):
-        np.savez(tmp_path / "x.npz", **arrays)
-        return read_checkpoint(tmp_path / "x.npz", overrides)
-
-    return save_and_read
-
-
-def same_weights(first, second):
-    assert first.config == second.config
-    for path in variable_shapes(first.config):
-        np.testing.assert_array_equal(first.weight(path), second.weight(path))
-
-
 @pytest.mark.parametrize(
     ("name", "class_token", "representation_size", "num_layers", "num_classes"),
     [
@@ -76,7 +61,7 @@ def test_query_columns_come_first_and_head_major():
 
 @pytest.mark.parametrize("prefix", ["opt/target/", "params/", "params/img/"])
 @pytest.mark.parametrize("name", ["vit_token", "vit_gap_linen_names"])
-def test_prefixes_and_training_state(read, prefix, name):
+def test_prefixes_and_training_state(read, prefix, name, same_weights):
     arrays = {prefix + key: array for key, array in load(name).items()}
     extra = {"opt/state/step": np.zeros(1), "opt/state/momentum/head/kernel": np.zeros((32, 10))}
     if prefix == "params/img/":
@@ -142,7 +127,7 @@ def test_missing_class_token_is_not_taken_for_mean_pooling(read):
 
 
 @pytest.mark.parametrize("prefix", ["img/", "params/img/"])
-def test_the_image_model_of_lit(read, prefix):
+def test_the_image_model_of_lit(read, prefix, same_weights):
     """LiT's files hold a text model beside it, and a temperature."""
     root = prefix.removesuffix("img/")
     arrays = {prefix + name: array for name, array in load("vit_gap_linen_names").items()}
@@ -188,7 +173,7 @@ def test_hybrid_units_keep_their_places():
         np.testing.assert_array_equal(weight, np.squeeze(arrays[theirs]).reshape(weight.shape))
 
 
-def test_hybrid_norms_may_have_axes_of_one(read):
+def test_hybrid_norms_may_have_axes_of_one(read, same_weights):
     """Each array by itself: (C,), (1, 1, 1, C), and nothing else."""
     arrays = load("hybrid_two_stages")
     squeezed = {n: a.reshape(-1) if "gn" in n and "scale" in n else a for n, a in arrays.items()}
@@ -198,17 +183,6 @@ def test_hybrid_norms_may_have_axes_of_one(read):
     arrays["gn_root/scale"] = arrays["gn_root/scale"].reshape(1, 2, 1, 16)
     with pytest.raises(ValueError, match=r"! gn_root/scale: expected .*, found \(1, 2, 1, 16\)"):
         read(arrays).check()
-
-
-@pytest.mark.parametrize("name", ["vit_token", "hybrid_root_only", "hybrid_two_stages"])
-def test_the_key_table_writes_back_what_it_read(name):
-    arrays, written = load(name), {}
-    understood = read_checkpoint(GOLDEN / f"{name}.npz")
-    for rule in understood.rules:
-        written |= keymap.invert(rule, understood.weight(rule.ours))
-    assert written.keys() == arrays.keys()
-    for key, array in written.items():
-        np.testing.assert_array_equal(array, arrays[key])
 
 
 def test_hybrids_of_the_paper_are_inferred(read):
@@ -229,16 +203,6 @@ def test_a_hybrid_without_a_tensor_of_its_root(read):
         rest = {other: array for other, array in arrays.items() if other != name}
         with pytest.raises(MissingWeightsError, match=f"- {name}"):
             read(rest).check()
-
-
-@pytest.mark.parametrize("name", ["vit_token", "hybrid_two_stages"])
-@pytest.mark.parametrize("shape", [(), (0,), (2, 2), (0, 0, 0, 0)])
-def test_odd_shapes_are_errors_and_no_crashes(read, name, shape):
-    """FAULTS E: whatever tensor has an odd rank."""
-    arrays = load(name)
-    for odd in arrays:
-        with pytest.raises(ValueError):
-            read(arrays | {odd: np.zeros(shape, np.float32)}).check()
 
 
 @pytest.mark.parametrize("name", ["hybrid_root_only", "hybrid_two_stages"])

@@ -138,25 +138,6 @@ def described(key):
     return config, random_arrays(config), config_json
 
 
-@pytest.fixture
-def edited(tmp_path):
-    """Return a function that copies a golden directory with changes to names and config.json."""
-
-    def edit(source="timm_token", rename=lambda name: name, pretrained_cfg=None, **config_json):
-        arrays = load_file(GOLDEN / source / "model.safetensors")
-        values = json.loads((GOLDEN / source / "config.json").read_text()) | config_json
-        values["pretrained_cfg"] = values["pretrained_cfg"] | (pretrained_cfg or {})
-        return save(tmp_path, {rename(name): array for name, array in arrays.items()}, values)
-
-    return edit
-
-
-def same_weights(first, second):
-    assert first.config == second.config
-    for path in variable_shapes(first.config):
-        np.testing.assert_array_equal(first.weight(path), second.weight(path))
-
-
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("num_classes", [None, 0])
 def test_golden_numbers(source, num_classes):
@@ -238,7 +219,7 @@ def test_bare_file(key, tmp_path):
     assert understood.preprocessing == CROP_90.for_channels(config.num_channels)
 
 
-def test_bare_file_needs_heads(tmp_path):
+def test_bare_file_needs_heads(tmp_path, same_weights):
     path = tmp_path / "x.safetensors"
     shutil.copy(GOLDEN / "timm_token" / "model.safetensors", path)
     with pytest.raises(ValueError, match="`num_heads` must be given"):
@@ -318,9 +299,9 @@ def test_whole_head_missing(tmp_path):
 
 
 @pytest.mark.parametrize("prefix", ["timm_model.", "module.", "module.model."])
-def test_prefixes_give_the_same_weights(edited, prefix):
+def test_prefixes_give_the_same_weights(edited, prefix, same_weights):
     """FAULTS E1: transformers' wrapper, DataParallel."""
-    understood = read_checkpoint(edited(rename=lambda name: prefix + name))
+    understood = read_checkpoint(edited("timm_token", rename=lambda name: prefix + name))
     understood.check()
     same_weights(understood, read_checkpoint(GOLDEN / "timm_token"))
 
@@ -328,8 +309,8 @@ def test_prefixes_give_the_same_weights(edited, prefix):
 def test_transformers_wrapper(edited):
     """Its `model_type`, its invented labels, and the class count that its headless class keeps."""
     wrapper = {"model_type": "timm_wrapper", "label_names": [f"LABEL_{i}" for i in range(10)]}
-    assert read_checkpoint(edited(**wrapper)).labels is None
-    path = edited(**wrapper, architectures=["TimmWrapperModel"])
+    assert read_checkpoint(edited("timm_token", **wrapper)).labels is None
+    path = edited("timm_token", **wrapper, architectures=["TimmWrapperModel"])
     arrays = load_file(path / "model.safetensors")
     headless = {name: array for name, array in arrays.items() if not name.startswith("head.")}
     save_file(headless, path / "model.safetensors")
@@ -340,7 +321,7 @@ def test_transformers_wrapper(edited):
 
 def test_another_library_with_the_same_names(edited):
     with pytest.raises(ValueError, match="no reader knows.*'prithvi'"):
-        read_checkpoint(edited(model_type="prithvi"))
+        read_checkpoint(edited("timm_token", model_type="prithvi"))
 
 
 @pytest.mark.parametrize(
@@ -380,7 +361,7 @@ def test_flat_config_json(tmp_path):
 
 
 def test_unknown_architecture_must_say_its_heads(edited):
-    path = edited(architecture="vit_new", model_args={"img_size": 32})
+    path = edited("timm_token", architecture="vit_new", model_args={"img_size": 32})
     with pytest.raises(ValueError, match="`num_heads` must be given"):
         read_checkpoint(path)
     understood = read_checkpoint(path, {"num_heads": 4, "activation": "quick_gelu"})
@@ -425,15 +406,16 @@ def test_siglip_file_that_holds_the_pool_it_does_without(tmp_path):
 def test_position_resize_is_the_source_s(edited, architecture, rule):
     """FAULTS A1: timm's own loader differs by architecture."""
     model_args = {"num_heads": 4, "reg_tokens": 0, "img_size": 32}
-    path = edited(architecture=architecture, model_args=model_args)
+    path = edited("timm_token", architecture=architecture, model_args=model_args)
     assert read_checkpoint(path).position_resize == rule
 
 
 def test_labels_and_preprocessing_of_config_json(edited):
     """FAULTS D1."""
-    values = {"mean": [0.4, 0.5, 0.6], "crop_pct": 1.0, "crop_mode": "squash"}
+    values = {"mean": [0.4, 0.5, 0.6], "std": [0.5] * 3, "crop_pct": 1.0, "crop_mode": "squash"}
     names = [f"n{i}" for i in range(10)]
-    path = edited(pretrained_cfg=values, label_names=names, label_descriptions={"n3": "owl"})
+    labels = {"label_names": names, "label_descriptions": {"n3": "owl"}}
+    path = edited("timm_token", pretrained_cfg=values, **labels)
     understood = read_checkpoint(path)
     assert understood.labels == ("n0", "n1", "n2", "owl", *names[4:])
     assert understood.preprocessing == PreprocessingConfig(
@@ -446,6 +428,24 @@ def test_config_json_that_is_not_timm_s_is_passed_over(tmp_path):
     for values in ({}, {"note": "mine"}):
         path = save(tmp_path, arrays, values)
         assert read_checkpoint(path, {"num_heads": 2}).config == config
+
+
+@pytest.mark.parametrize(
+    ("key", "pattern", "named"),
+    [
+        ("token", r"blocks\.\d+\.attn\.qkv\.bias", "- blocks.1.attn.qkv.bias"),
+        ("token", r"norm\..*", "- norm.weight"),
+        ("clip", r"norm_pre\..*", "- norm_pre.weight"),
+        ("deit3", r"blocks\.\d+\.ls[12]\.gamma", "- blocks.1.ls2.gamma"),
+    ],
+)
+def test_missing_groups_of_a_known_architecture(key, pattern, named, tmp_path):
+    """FAULTS C2: its name says which layers there are."""
+    _, arrays, config_json = described(key)
+    rest = {name: array for name, array in arrays.items() if not re.fullmatch(pattern, name)}
+    assert len(rest) < len(arrays)
+    with pytest.raises(MissingWeightsError, match=named):
+        read_checkpoint(save(tmp_path, rest, config_json)).check()
 
 
 @pytest.mark.parametrize(

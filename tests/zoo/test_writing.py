@@ -41,6 +41,12 @@ def test_weights_of_another_model_are_refused(tmp_path):
         write(tmp_path / "x")
 
 
+def test_a_file_is_no_directory(tmp_path):
+    (tmp_path / "x").touch()
+    with pytest.raises(NotADirectoryError, match="`directory` must be a folder.*/x', a file"):
+        writing.write_files(tmp_path / "x", {"a.json": writing.json_writer({})})
+
+
 def test_files_are_replaced_together_or_not_at_all(tmp_path):
     directory = tmp_path / "new" / "model"
     writing.write_files(directory, {"a.json": writing.json_writer({"a": "é"})})
