@@ -183,18 +183,40 @@ def check_augmentations(
         ValueError: If one fails, changes the shape, or gives pixels that are not 0..255.
     """
     augmentations = tuple(augmentations)
-    noise = np.random.default_rng(0).uniform(0, 255, (2, *image_shape)).astype("float32")
-    batches = tf.data.Dataset.from_tensors((noise, np.zeros(2, "int32")))
     try:
-        images, _ = next(iter(augment_batches(batches, augmentations, num_classes)))
+        images = _augmented_noise(augmentations, image_shape, num_classes)
     except Exception as error:  # whatever a caller's function may raise
         names = ", ".join(map(name_of, augmentations))
+        if image_shape[-1] != 3 and _works_on_colours(augmentations, image_shape, num_classes):
+            raise ValueError(
+                "`augmentation` must work on pictures of the model's channels. Received: "
+                f"num_channels={image_shape[-1]} with {names}, which work on 3 channels only. "
+                "Leave out what changes colours, or load the model with `num_channels=3`."
+            ) from error
         raise ValueError(
             "`augmentation` must take batches of images "
             f"(batch, {', '.join(map(str, image_shape))}) in a TensorFlow graph and give the "
             f"same shape. Received: {names}, which ended in {type(error).__name__}: {error}"
         ) from error
     check_pixel_range(images, "augmentation")
+
+
+def _augmented_noise(
+    augmentations: tuple[Augmentation, ...], image_shape: tuple[int, int, int], num_classes: int
+) -> tf.Tensor:
+    noise = np.random.default_rng(0).uniform(0, 255, (2, *image_shape)).astype("float32")
+    batches = tf.data.Dataset.from_tensors((noise, np.zeros(2, "int32")))
+    return next(iter(augment_batches(batches, augmentations, num_classes)))[0]
+
+
+def _works_on_colours(
+    augmentations: tuple[Augmentation, ...], image_shape: tuple[int, int, int], num_classes: int
+) -> bool:
+    try:
+        _augmented_noise(augmentations, (*image_shape[:2], 3), num_classes)
+    except Exception:  # as above
+        return False
+    return True
 
 
 def _as_augmentation(value: Any) -> Augmentation:

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+_GREATEST_LABEL = np.iinfo("int32").max
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Arrays:
@@ -53,19 +55,31 @@ def as_arrays(images: Any, labels: Any, name: str, multi_label: bool = False) ->
         labels = labels[:, 0]
     are_as_many = images.ndim == 4 and labels.shape[:1] == images.shape[:1] != (0,)
     if not are_as_many or labels.ndim != (2 if are_rows else 1):
+        is_one_hot = not are_rows and labels.ndim == 2 and labels.shape[1] > 1
+        hint = " One-hot labels become class indices by `labels.argmax(-1)`." if is_one_hot else ""
         raise ValueError(
             f"`{name}` must hold images (pictures, height, width, channels) and labels "
             f"(pictures,), or (pictures, classes) where a picture may show several. Received: "
-            f"shapes {images.shape} and {labels.shape}, multi_label={multi_label}. One-hot "
-            "labels become class indices by `labels.argmax(-1)`."
+            f"shapes {images.shape} and {labels.shape}, multi_label={multi_label}.{hint}"
         )
     return Arrays(images, _check_rows(labels, name) if are_rows else _check_indices(labels, name))
 
 
 def _check_indices(labels: np.ndarray, name: str) -> np.ndarray:
-    if labels.dtype.kind not in "iu":
+    wrong = labels
+    if labels.dtype.kind in "iuf":
+        is_index = (labels == np.floor(labels)) & (labels >= 0) & (labels <= _GREATEST_LABEL)
+        wrong = labels[~is_index]
+    if wrong.size:
         raise ValueError(
-            f"`{name}` must hold integer labels. Received: labels of dtype {labels.dtype}."
+            f"`{name}` must hold labels that are whole numbers, counted from 0 to at most "
+            f"{_GREATEST_LABEL}. Received: label {wrong[0]}, dtype {labels.dtype}. Number the "
+            "classes from 0."
+        )
+    if labels.dtype.kind == "f":
+        raise ValueError(
+            f"`{name}` must hold integer labels. Received: labels of dtype {labels.dtype}. Cast "
+            "them by `labels.astype('int32')`."
         )
     return labels.astype("int32")
 

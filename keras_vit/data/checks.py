@@ -88,8 +88,8 @@ def check_examples(
 def _check_indices(labels: np.ndarray, num_classes: int, name: str) -> None:
     if labels.dtype.kind not in "iu":
         raise ValueError(
-            f"Labels in `{name}` must be integers. Received: labels of dtype {labels.dtype}. "
-            "One-hot labels become class indices by `argmax(-1)`."
+            f"Labels in `{name}` must be integers. Received: labels of dtype {labels.dtype}, the "
+            f"first {labels[:1]}. Number the classes from 0, and cast whole numbers to int32."
         )
     wrong = labels[(labels < 0) | (labels >= num_classes)]
     if wrong.size:
@@ -130,10 +130,12 @@ def _first_batch(
     rank, wanted = (2, "(batch, classes)") if is_multi_label else (1, "(batch,)")
     are_as_many = labels.ndim == rank and labels.shape[:1] == images.shape[:1]
     if images.shape[1:] != image_shape or not are_as_many:
+        is_column = rank == 1 and labels.shape[1:] == (1,)
+        hint = " Of a single column they are `labels[:, 0]`." if is_column else ""
         raise ValueError(
             f"`{name}` must give batches of images (batch, {', '.join(map(str, image_shape))}) "
             f"and labels {wanted}. Received: {images.shape} and {labels.shape}. Resize with "
             "`model.preprocess`, batch with `.batch(size)`; labels are class indices, or one 0 or "
-            "1 a class with `multi_label=True`."
+            f"1 a class with `multi_label=True`.{hint}"
         )
     return images, labels

@@ -1,6 +1,7 @@
 """A table of pictures: a CSV, TSV or Parquet file with a row for each."""
 
 import dataclasses
+import itertools
 import os
 import pathlib
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ from keras_vit.data.table_rows import (
 )
 
 _TRAIN = "train"
+# Longer numbers are names; Python has a limit of thousands for what `int` reads.
+_MOST_DIGITS = 20
 
 
 def is_table(text: str) -> bool:
@@ -59,8 +62,10 @@ def index_table(
     - `label`: the name of a class, or an integer. Several with `|` between, for a picture that
       shows several; `|` alone for one that shows none. If any cell has a `|`, or if the column of
       a Parquet file holds lists, the labels are `(pictures, classes)` of 0 and 1, and each class
-      is learnt by itself. Classes are sorted by name, or by number where all are integers: 1, 3
-      and 7 are classes 0, 1 and 2 with the names "1", "3" and "7".
+      is learnt by itself. Lists of one 0 or 1 a class are refused, for they look like classes
+      0 and 1. Classes are sorted by name, or by number where all are integers of at most 20
+      digits: 1, 3 and 7 are classes 0, 1 and 2 with the names "1", "3" and "7". A number that is
+      written in two ways, 1 and 01, is then an error.
     - `split`, may be missing: `train`, or one of `val`, `valid`, `validation` and `test`. The
       first of these that occurs is validated on; others are not read. Without validation rows,
       `validation_fraction` of every class is drawn by `seed`, as in `index_folder`; a picture
@@ -113,6 +118,38 @@ def index_table(
     )
 
 
+def index_table_split(table: str | os.PathLike, names: Sequence[str]) -> ImageIndex | None:
+    """Find and decode the pictures of one split of a table, to be asked about and not learnt from.
+
+    Columns are those of `index_table`. Unlike there, rows to train on may be missing, and the
+    split need not have pictures of every class.
+
+    Args:
+        table: The file.
+        names: Names of splits; the first that the table has is taken.
+
+    Returns:
+        The pictures, as those to train on; None if the table has no such split.
+
+    Raises:
+        FileNotFoundError: If the table or a picture does not exist, naming the lines.
+        ValueError: If the table is malformed, naming the line, or a file is named twice.
+    """
+    part = _read(table, "table", Columns())
+    by_name = {} if part.rows[0].split is None else _by_split(part)
+    name = next((name for name in names if name in by_name), None)
+    if name is None:
+        return None
+    chosen = _Part(part.table, by_name[name])
+    _check_files([chosen])
+    class_names = _class_names(part.rows)
+    is_multi_label = any(row.is_list for row in part.rows)
+    pictures = _as_split(chosen, class_names, is_multi_label)
+    reasons = _check_pictures(pictures.paths)
+    pictures = without(pictures, reasons)
+    return ImageIndex(class_names, pictures, Split(), tuple(reasons.items()), _rule(name))
+
+
 @dataclasses.dataclass(frozen=True)
 class _Part:
     """Rows of one table."""
@@ -151,8 +188,8 @@ def _check_no_split(train: _Part, held_out: _Part) -> None:
         )
 
 
-def _divide(part: _Part) -> tuple[_Part, _Part | None, str]:
-    """Rows to train on, rows to validate on if the table says so, and how it does."""
+def _by_split(part: _Part) -> dict[str, list[Row]]:
+    """The rows of each split, by its name in lower case."""
     by_name: dict[str, list[Row]] = {}
     for row in part.rows:
         name = row.split.lower()
@@ -160,6 +197,12 @@ def _divide(part: _Part) -> tuple[_Part, _Part | None, str]:
             error = unknown_name("split", row.split, (_TRAIN, *VALIDATION_NAMES))
             raise ValueError(f"{error} That is {part.tell([row])}.")
         by_name.setdefault(name, []).append(row)
+    return by_name
+
+
+def _divide(part: _Part) -> tuple[_Part, _Part | None, str]:
+    """Rows to train on, rows to validate on if the table says so, and how it does."""
+    by_name = _by_split(part)
     if _TRAIN not in by_name:
         raise ValueError(
             f"A table must have pictures to train on. Received: {part.table.name} with the splits "
@@ -168,8 +211,12 @@ def _divide(part: _Part) -> tuple[_Part, _Part | None, str]:
     train = _Part(part.table, by_name[_TRAIN])
     for name in VALIDATION_NAMES:
         if name in by_name:
-            return train, _Part(part.table, by_name[name]), f"the rows of split {name!r}"
+            return train, _Part(part.table, by_name[name]), _rule(name)
     return train, None, ""
+
+
+def _rule(split: str) -> str:
+    return f"the rows of split {split!r}"
 
 
 def _check_files(parts: Sequence[_Part]) -> None:
@@ -197,8 +244,18 @@ def _check_files(parts: Sequence[_Part]) -> None:
 def _class_names(rows: Sequence[Row]) -> tuple[str, ...]:
     """Sorted by name, or by number where all are numbers."""
     names = {name for row in rows for name in row.labels}
-    are_numbers = all(name.removeprefix("-").isdecimal() for name in names)
-    return tuple(sorted(names, key=lambda name: (int(name) if are_numbers else 0, name)))
+    digits = [name.removeprefix("-") for name in names]
+    if not all(each.isdecimal() and len(each) <= _MOST_DIGITS for each in digits):
+        return tuple(sorted(names))
+    ordered = sorted(names, key=lambda name: (int(name), name))
+    for name, other in itertools.pairwise(ordered):
+        if int(name) == int(other):
+            raise ValueError(
+                "A class that is a number must be written in one way. Received: the labels "
+                f"{name!r} and {other!r}. Write one of them in every row; if they are two "
+                "classes, give them names that are no numbers."
+            )
+    return tuple(ordered)
 
 
 def _check_known(part: _Part, class_names: tuple[str, ...]) -> None:

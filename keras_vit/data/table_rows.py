@@ -15,6 +15,7 @@ PARQUET = ".parquet"
 SEPARATOR = "|"
 _SPLIT = "split"
 _MOST_ROWS_TOLD = 5
+_BITS = {"0", "1", "False", "True"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +66,7 @@ def read_rows(table: pathlib.Path, columns: Columns) -> list[Row]:
     read = _read_parquet if table.suffix.lower() == PARQUET else _read_text
     header, cells = read(table, columns)
     path_at, label_at, split_at = _find_columns(table, header, columns)
-    rows = []
+    rows, written = [], []
     for number, values in cells:
         where = f"{_count_word(table)} {number} of {table.name}"
         if len(values) != len(header):
@@ -76,12 +77,14 @@ def read_rows(table: pathlib.Path, columns: Columns) -> list[Row]:
         path = _text(values[path_at], columns.path, where)
         labels, is_list = _labels(values[label_at], columns.label, where)
         split = None if split_at is None else _text(values[split_at], header[split_at], where)
-        rows.append(Row(number, path, labels, split, is_list))
+        written.append(labels)
+        rows.append(Row(number, path, tuple(dict.fromkeys(labels)), split, is_list))
     if not rows:
         raise ValueError(
             f"`table` must have a {_count_word(table)} for each picture. Received: "
             f"{str(table)!r}, which has none."
         )
+    _check_no_bits(table, columns.label, written)
     return rows
 
 
@@ -101,7 +104,9 @@ def _read_text(
 ) -> tuple[list[str], Iterable[tuple[int, list[str]]]]:
     """The header; and number and cells of every line below that is not empty."""
     lines = io.StringIO(_decode(table), newline="")
-    reader = csv.reader(lines, delimiter=DELIMITERS[table.suffix.lower()], strict=True)
+    delimiter = DELIMITERS[table.suffix.lower()]
+    # A space before a quote would make the quote part of the cell.
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
 
     def records() -> Iterator[tuple[int, list[str]]]:
         number = 1
@@ -214,7 +219,7 @@ def _text(value: Any, column: str, where: str) -> str:
 
 
 def _labels(value: Any, column: str, where: str) -> tuple[tuple[str, ...], bool]:
-    """Names of classes, and whether the cell may hold several."""
+    """Names of classes as written, and whether the cell may hold several."""
     if isinstance(value, str) and value.strip() == SEPARATOR:
         return (), True
     is_text_list = isinstance(value, str) and SEPARATOR in value
@@ -226,4 +231,16 @@ def _labels(value: Any, column: str, where: str) -> tuple[tuple[str, ...], bool]
             f"{SEPARATOR!r} between. Received: {where} with {value!r}. Fill the cell, or remove "
             f"the row; {SEPARATOR!r} alone stands for none of the classes."
         )
-    return tuple(dict.fromkeys(str(name).strip() for name in names)), is_list
+    return tuple(str(name).strip() for name in names), is_list
+
+
+def _check_no_bits(table: pathlib.Path, column: str, labels: Sequence[tuple[str, ...]]) -> None:
+    """Refuse one 0 or 1 a class, which would be read as two classes called 0 and 1."""
+    length = len(labels[0])
+    if length > 1 and all(len(names) == length and _BITS.issuperset(names) for names in labels):
+        raise ValueError(
+            f"Every `{column}` must list the classes that a picture shows. Received: "
+            f"{table.name}, in which each lists {length} values that are 0 or 1, such as "
+            f"{', '.join(labels[0][:20])}. Write the places of the ones, counted from 0, or the "
+            "names of those classes. Two classes called 0 and 1 need other names."
+        )

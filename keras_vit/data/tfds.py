@@ -1,6 +1,7 @@
 """A set of TensorFlow Datasets (TFDS)."""
 
 import pathlib
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -111,27 +112,39 @@ def _open_builder(name: str, data_dir: str | None) -> Any:
     import tensorflow_datasets as tfds  # slow to load
 
     folder = pathlib.Path(name).expanduser()
-    if (folder / _INFO_FILE).is_file():
-        builder = tfds.builder_from_directory(folder)
-    elif name.startswith(("/", ".", "~")):
+    is_folder = (folder / _INFO_FILE).is_file()
+    if not is_folder and name.startswith(("/", ".", "~")):
         raise FileNotFoundError(
             f"`{PREFIX}FOLDER` must be a folder that TFDS prepared, of one version. Received: "
             f"{str(folder)!r}, without {_INFO_FILE}."
         )
-    else:
-        try:
+    try:
+        if is_folder:
+            builder = tfds.builder_from_directory(folder)
+        else:
             builder = tfds.builder(name, data_dir=data_dir)
-        except ValueError as error:  # TFDS' DatasetNotFoundError is one
-            raise ValueError(
-                f"`{PREFIX}NAME` must be a set that TFDS knows. Received: {name!r}, "
-                f"data_dir={data_dir!r}. TFDS says: {str(error).strip()}"
-            ) from error
+        file_format = builder.info.file_format
+    except tfds.core.DatasetNotFoundError as error:
+        kept = [path.name for path in pathlib.Path(data_dir).glob("*")] if data_dir else []
+        raise ValueError(
+            f"{unknown_name('TFDS set', name, [*kept, *tfds.list_builders()])} Write a name as in "
+            "`tfds.load`, with `?data_dir=` for sets that lie elsewhere, or the folder of a set."
+        ) from error
+    except (OSError, ImportError):
+        raise
+    except Exception as error:  # its parsers' errors, of many kinds
+        raise ValueError(
+            "A TFDS set must be whole, and have the config and version that are named. Received: "
+            f"{name!r}, data_dir={data_dir!r}, of which TFDS says: "
+            f"{textwrap.shorten(str(error), 300)} Correct the name, or delete the set's folder "
+            "and prepare it again."
+        ) from error
     if not builder.info.splits:
         _prepare(builder)
-    if builder.info.file_format != tfds.core.FileFormat.TFRECORD:
+    if file_format != tfds.core.FileFormat.TFRECORD:
         raise ValueError(
             "A TFDS set must be in TFRecord files to be read in any order. Received: "
-            f"{builder.info.full_name} in {builder.info.file_format.value}. Prepare it again, by "
+            f"{builder.info.full_name} in {file_format.value}. Prepare it again, by "
             f"`tfds.builder({builder.info.name!r}, file_format='tfrecord', data_dir=...)` and its "
             "`download_and_prepare`."
         )

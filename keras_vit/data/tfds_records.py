@@ -87,9 +87,10 @@ def read_split(
     try:
         shards = builder.info.splits[split].file_instructions
     except (ValueError, KeyError) as error:
+        splits = ", ".join(builder.info.splits)
         raise ValueError(
             f"A split must be one of the set's, or a part of it as in `train[:80%]`. Received: "
-            f"{split!r} of {builder.info.full_name}, which has {', '.join(builder.info.splits)}."
+            f"{split!r} of {builder.info.full_name}, which has {splits or 'none'}."
         ) from error
     features = builder.info.features
     parsed = tfds.features.FeaturesDict({name: features[name] for name in (image, label)})
@@ -131,17 +132,23 @@ def _read_shard(shard: Any, features: Any, image: str) -> Iterator[tuple[int, di
         lambda record: (tf.strings.length(record), _parse(features, image, record)),
         num_parallel_calls=tf.data.AUTOTUNE,
     )
-    offset = 0
+    offset = count = 0
     try:
-        for number, (length, example) in enumerate(records.as_numpy_iterator()):
-            if number >= shard.skip:
+        for count, (length, example) in enumerate(records.as_numpy_iterator(), 1):
+            if count > shard.skip:
                 yield offset, example
             offset += int(length) + _FRAME_BYTES
     except tf.errors.OpError as error:
-        raise OSError(
-            f"A file of a TFDS set must be whole. Received: {str(shard.filename)!r} "
-            f"({error.message}). Delete the set's folder and prepare it again."
-        ) from error
+        raise _not_whole(shard, error.message) from error
+    if count < shard.skip + shard.take:  # cut between two records, which TensorFlow cannot tell
+        raise _not_whole(shard, f"{count} records of {shard.examples_in_shard}")
+
+
+def _not_whole(shard: Any, reason: str) -> OSError:
+    return OSError(
+        f"A file of a TFDS set must be whole. Received: {str(shard.filename)!r} "
+        f"({reason}). Delete the set's folder and prepare it again."
+    )
 
 
 @tf.autograph.experimental.do_not_convert

@@ -186,5 +186,13 @@ def test_what_cannot_work_is_known_before_the_first_step(value, message):
         check_augmentations(as_augmentations(value), (16, 24, 3), NUM_CLASSES)
 
 
+def test_colours_of_grey_pictures():
+    message = "num_channels=1 with MixUp, RandomColorJitter, which work on 3 channels only"
+    with pytest.raises(ValueError, match=message):
+        check_augmentations(as_augmentations(["mixup", "colorjitter"]), (16, 24, 1), NUM_CLASSES)
+    with pytest.raises(ValueError, match="RandomCrop, which ended in"):
+        check_augmentations([keras.layers.RandomCrop(8, 8)], (16, 24, 1), NUM_CLASSES)
+
+
 def test_what_works_passes():
     check_augmentations(as_augmentations(["mixup", tf.abs]), (16, 24, 1), NUM_CLASSES)

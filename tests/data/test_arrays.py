@@ -45,6 +45,13 @@ def test_rows_hold_0_and_1(labels):
         as_arrays(IMAGES, labels, "train", multi_label=True)
 
 
+def test_advice_fits_the_labels():
+    for labels in (LABELS[:3], LABELS[:3, None]):
+        with pytest.raises(ValueError) as raised:
+            as_arrays(IMAGES, labels, "train")
+        assert "argmax" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
@@ -52,7 +59,14 @@ def test_rows_hold_0_and_1(labels):
         (IMAGES[0, 0], LABELS, "must hold images"),
         (IMAGES[:0], LABELS[:0], "must hold images"),
         (IMAGES, 3, "must hold images"),
-        (IMAGES, LABELS.astype("float32"), "dtype float32"),
+        (IMAGES, LABELS.astype("float32"), r"dtype float32. Cast .*astype\('int32'\)"),
+        (IMAGES, LABELS + [0, 0.5, 0, 0], "label 1.5, dtype float64"),
+        (IMAGES, LABELS + [0, 0, np.nan, np.inf], "label nan"),
+        (IMAGES, LABELS - 1, "label -1, dtype int64"),
+        (IMAGES, LABELS + [0, 2**31, 0, 0], "label 2147483649"),
+        (IMAGES, LABELS.astype("uint64") + np.uint64(2**63), "label 9223372036854775808"),
+        (IMAGES, LABELS == 1, "label False, dtype bool"),
+        (IMAGES, ["cat"] * 4, "label cat"),
         (IMAGES, [["cat", "dog"]] * 4, "must hold images"),
         ([IMAGES[0], IMAGES[0, :4]], LABELS[:2], "one size"),
         (np.zeros((4, 8, 8, 3), bool), LABELS, "images of dtype bool. Cast them to uint8"),

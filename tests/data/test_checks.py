@@ -52,6 +52,7 @@ def test_channels_must_fit():
         (tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)), r"\(8, 8, 3\) and \(\)"),
         (tf.data.Dataset.from_tensors((IMAGES[:, :4], LABELS)), r"\(4, 4, 8, 3\)"),
         (tf.data.Dataset.from_tensors((IMAGES, np.eye(4))), "class indices"),
+        (tf.data.Dataset.from_tensors((IMAGES, LABELS[:, None])), r"they are `labels\[:, 0\]`"),
         (tf.data.Dataset.from_tensors((IMAGES, LABELS)).take(0), "NoneType"),
     ],
 )
@@ -63,7 +64,7 @@ def test_a_dataset_must_give_batches(dataset, message):
 @pytest.mark.parametrize("labels", [LABELS + 0.5, np.array(["a", "b", "c", "a"])])
 def test_labels_are_integers(labels):
     dataset = batches(labels)
-    with pytest.raises(ValueError, match="Labels in `train` must be integers"):
+    with pytest.raises(ValueError, match="Labels in `train` must be integers.*the first .*cast"):
         check_examples(dataset, SHAPE, 3, "train")
 
 

@@ -8,7 +8,7 @@ from PIL import Image
 
 from keras_vit.config import PreprocessingConfig
 from keras_vit.data.pipeline import evaluation_dataset, training_dataset
-from keras_vit.data.table import index_table, is_table
+from keras_vit.data.table import index_table, index_table_split, is_table
 
 
 def write_pictures(root: pathlib.Path, number: int = 10) -> list[str]:
@@ -126,6 +126,8 @@ def test_absolute_paths_and_other_columns(tmp_path, names):
     [
         (("10", "9", "-1"), ("-1", "9", "10")),
         (("10", "9", "a"), ("10", "9", "a")),
+        (("1", "01", "a"), ("01", "1", "a")),
+        (("9", "1" * 5000), ("1" * 5000, "9")),
     ],
 )
 def test_classes_are_sorted_by_number_where_all_are(tmp_path, names, labels, class_names):
@@ -133,6 +135,13 @@ def test_classes_are_sorted_by_number_where_all_are(tmp_path, names, labels, cla
     index = index_table(write_table(tmp_path / "t.csv", *rows), validation_fraction=0)
     assert index.class_names == class_names
     assert [class_names[label] for label in index.train.labels] == list(labels)
+
+
+@pytest.mark.parametrize("labels", [("01", "1"), ("-0", "0")])
+def test_a_number_is_written_in_one_way(tmp_path, names, labels):
+    rows = [f"{name},{label}" for name, label in zip(names, ("2", *labels), strict=False)]
+    with pytest.raises(ValueError, match="the labels {!r} and {!r}".format(*labels)):
+        index_table(write_table(tmp_path / "t.csv", *rows))
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -224,3 +233,16 @@ def test_no_such_table(tmp_path):
         index_table(tmp_path / "absent.csv")
     with pytest.raises(ValueError, match="validation_fraction=1"):
         index_table(tmp_path / "absent.csv", validation_fraction=1)
+
+
+def test_one_split_to_be_asked_about(tmp_path, names):
+    """It may be of one class; others are not decoded, and classes are the table's."""
+    rows = [f"{names[0]},cat,train", f"{names[1]},dog,Test", f"{names[2]},dog,test"]
+    path = write_table(tmp_path / "t.csv", *rows, header="path,label,split")
+    index = index_table_split(path, ("val", "test"))
+    assert (index.class_names, shown(index.train)) == (("cat", "dog"), ["1", "2"])
+    assert index.train.labels.tolist() == [1, 1] and not len(index.validation)
+    assert index.split_rule == "the rows of split 'test'"
+    assert index_table_split(path, ("val",)) is None
+    plain = write_table(tmp_path / "plain.csv", f"{names[0]},cat")
+    assert index_table_split(plain, ("train",)) is None

@@ -38,6 +38,11 @@ def test_tabs_and_other_names(tmp_path):
     assert read(table, path="file", label="species") == [(2, "a,b.png", ("x",))]
 
 
+def test_spaces_after_commas(tmp_path):
+    table = write(tmp_path / "t.csv", 'path, label\na, "cat"\n "b,1", dog\n')
+    assert read(table) == [(2, "a", ("cat",)), (3, "b,1", ("dog",))]
+
+
 def test_a_cell_over_two_lines_keeps_the_numbers_right(tmp_path):
     table = write(tmp_path / "t.csv", 'path,label,note\na,x,"one\ntwo\u2028three"\nb,y,\n')
     assert read(table) == [(2, "a", ("x",)), (4, "b", ("y",))]
@@ -105,6 +110,25 @@ def test_parquet_lists(tmp_path):
     rows = read_rows(table, Columns())
     assert [row.labels for row in rows] == [("a|b", "c"), (), ("c",)]
     assert all(row.is_list for row in rows)
+
+
+BITS = [[0, 1, 1], [1, 0, 0]]
+
+
+def test_one_bit_a_class_is_refused(tmp_path):
+    """Each picture would show the classes "0" and "1"."""
+    for labels in (BITS, [[bool(bit) for bit in row] for row in BITS]):
+        table = write_parquet(tmp_path / "t.parquet", path=["a", "b"], label=labels)
+        with pytest.raises(ValueError, match="each lists 3 values that are 0 or 1.*places of"):
+            read_rows(table, Columns())
+    with pytest.raises(ValueError, match="t.csv, in which each lists 3 values"):
+        read_rows(write(tmp_path / "t.csv", "path,label\na,0|1|1\nb,1|0|0\n"), Columns())
+
+
+@pytest.mark.parametrize("labels", [[[0], [1]], [[0, 1], [1]], [[0, 1], [1, 2]], [[0, 1], []]])
+def test_indices_of_classes_are_not_bits(tmp_path, labels):
+    table = write_parquet(tmp_path / "t.parquet", path=["a", "b"], label=labels)
+    assert [[*map(int, row.labels)] for row in read_rows(table, Columns())] == labels
 
 
 @pytest.mark.parametrize(

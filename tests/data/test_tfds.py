@@ -167,10 +167,30 @@ def test_options_that_have_no_meaning(folder, query, message):
 def test_no_such_set(tmp_path, folder):
     with pytest.raises(FileNotFoundError, match="without dataset_info.json"):
         index_tfds(f"tfds:{tmp_path}")
-    with pytest.raises(ValueError, match="a set that TFDS knows. Received: 'tiny_sett'"):
-        index_tfds(f"tfds:tiny_sett?data_dir={folder.parents[1]}")
+    for name in ("tiny_sett", "tiny_set:2.0.0"):
+        with pytest.raises(ValueError, match=f"TFDS set. Received: '{name}'. .*: tiny_set"):
+            index_tfds(f"tfds:{name}?data_dir={folder.parents[1]}")
+    for name in ("cifar1O", "nope"):
+        with pytest.raises(ValueError, match=f"TFDS set. Received: '{name}'") as raised:
+            index_tfds(f"tfds:{name}?data_dir={folder.parents[1]}")
+        assert len(str(raised.value)) < 500
     with pytest.raises(ValueError, match="is a split of it"):
         index_tfds(f"tfds:{folder}", "tfds:other")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"name": "tiny_set"}', '{"splits": 3}'])
+@pytest.mark.parametrize("file", ["dataset_info.json", "features.json"])
+def test_a_damaged_description(folder, content, file):
+    (folder / file).write_text(content)
+    message = "must be whole.*Received: .*TFDS says: .*prepare it again"
+    with pytest.raises(ValueError, match=message) as raised:
+        index_tfds(f"tfds:{folder}")
+    assert len(str(raised.value)) < 900
+
+
+def test_no_such_version():
+    with pytest.raises(ValueError, match="version that are named. Received: 'cifar10:9.9.9'"):
+        index_tfds("tfds:cifar10:9.9.9")
 
 
 def test_other_file_formats_are_refused(folder):

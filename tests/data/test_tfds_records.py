@@ -1,4 +1,5 @@
 import pathlib
+import struct
 
 import numpy as np
 import pytest
@@ -48,6 +49,17 @@ def test_a_damaged_file(builder):
         file.write(b"xxxx")
     with pytest.raises(OSError, match="00001-of-00002.*prepare it again"):
         read_split(builder, "train", "image", "label")
+
+
+def test_a_file_that_lacks_records(builder):
+    path = pathlib.Path(builder.info.splits["train"].file_instructions[1].filename)
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    path.write_bytes(content[: length + 16])
+    with pytest.raises(OSError, match=r"00001-of-00002' \(1 records of 2\)"):
+        read_split(builder, "train", "image", "label")
+    records, _ = read_split(builder, "train[:4]", "image", "label")
+    assert len(records) == 4
 
 
 def test_labels_by_kind():
