@@ -57,10 +57,10 @@ def unknown_name(what: str, name: object, known: Iterable[str]) -> ValueError:
     """Return the error for a name that is in no table, listing close matches."""
     known = list(dict.fromkeys(known))
     close = difflib.get_close_matches(str(name), known, n=5, cutoff=0.5)
-    more = f", ... ({len(known)} in all)" if len(known) > 20 else ""
-    hint = (
-        f"Did you mean: {', '.join(close)}?" if close else f"Known: {', '.join(known[:20])}{more}."
-    )
+    hint = f"Did you mean: {', '.join(close)}?" if close else f"Known: {', '.join(known)}."
+    if not close and len(known) > 20:
+        nearest = difflib.get_close_matches(str(name), known, n=5, cutoff=0.0)
+        hint = f"The nearest of {len(known)}: {', '.join(nearest)}."
     return ValueError(f"Unknown {what}. Received: {name!r}. {hint}")
 
 

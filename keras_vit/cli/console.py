@@ -25,8 +25,15 @@ errors = Console(markup=False, highlight=False, emoji=False, stderr=True)
 
 # How an error of the Python functions names an argument, and how the shell does.
 _PYTHON_SPELLING = re.compile(
-    r"`(resume|overwrite|multi_label)(?:=True)?`|`(validation_fraction|steps|epochs|batch_size|"
-    r"learning_rate|warmup_steps|early_stopping|image_size|seed|class_weights|augment)(?:ation)?`"
+    r"`(resume|overwrite|multi_label|validation|validation_fraction|steps|epochs|batch_size|"
+    r"learning_rate|warmup_steps|early_stopping|image_size|seed|class_weights|augment)(?:ation)?"
+    r"(?:=True|=([\d.]+))?`"
+)
+# What the shell words otherwise; it has no options for the columns of a table.
+_REWORDED = (
+    (re.compile(r", or give `index_table\(.*?\)`"), ""),
+    (re.compile(r"`(path|label|split)_column`"), r"The column `\1`"),
+    (re.compile(r"\b(path|label|split)_column="), ""),
 )
 
 
@@ -146,7 +153,11 @@ def _message(error: Exception) -> str:
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror + (f": {printable(error.filename)}" if error.filename else "")
-    text = _PYTHON_SPELLING.sub(
-        lambda match: "`--" + (match[1] or match[2]).replace("_", "-") + "`", text
-    )
+    for pattern, words in _REWORDED:
+        text = pattern.sub(words, text)
+    text = _PYTHON_SPELLING.sub(_as_option, text)
     return text or "out of memory"
+
+
+def _as_option(match: re.Match) -> str:
+    return f"`--{match[1].replace('_', '-')}{' ' + match[2] if match[2] else ''}`"

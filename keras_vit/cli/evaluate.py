@@ -22,15 +22,17 @@ from keras_vit.cli.console import (
     show_table,
 )
 from keras_vit.cli.sources import SOURCE_HELP, open_model
-from keras_vit.data import Split, evaluation_dataset, open_training_data
-from keras_vit.data.index import ImageIndex, Pictures
+from keras_vit.data import ImageIndex, Split, evaluation_dataset, open_training_data
+from keras_vit.data.folder import is_ignored
+from keras_vit.data.index import Pictures
+from keras_vit.data.table import index_table_split, is_table
 from keras_vit.evaluation import ClassScore, Evaluation, LabelScore, MultiLabelEvaluation
 from keras_vit.evaluation import evaluate as ask
 from keras_vit.image_model import ImageModel
 from keras_vit.training.run_directory import RUN_FILE, read_run
 
-# Names of subfolders, in the order in which they are looked for.
-_FOLDERS = {"test": ("test",), "validation": ("val", "valid", "validation"), "train": ("train",)}
+# Names of subfolders, and of splits in a table, in the order in which they are looked for.
+_SPLITS = {"test": ("test",), "validation": ("val", "valid", "validation"), "train": ("train",)}
 _MOST_ROWS = 10
 _BAR_WIDTH = 20
 
@@ -44,11 +46,12 @@ def evaluate(
         str,
         typer.Argument(
             help="A folder: one subfolder a class, or test/, val/ or train/ that hold those. Or a "
-            ".csv, .tsv or .parquet table, or tfds:NAME, as `keras-vit finetune` takes them."
+            ".csv, .tsv or .parquet table, or tfds:NAME, as `keras-vit finetune` takes them; of a "
+            "TFDS set that has both, tfds:NAME?validation=test takes the test pictures."
         ),
     ],
     split: Annotated[
-        Literal[tuple(_FOLDERS)] | None,
+        Literal[tuple(_SPLITS)] | None,
         typer.Option(
             help="Which pictures. Those to validate on are drawn as `keras-vit finetune` draws "
             "them, where DATA does not say.",
@@ -85,7 +88,7 @@ def evaluate(
         raise ValueError(f"`--csv` must not be DATA itself. Received: {data!r}. Give another name.")
     with replacing_csv(csv_file) as temporary:
         model = _open_pixel_model(source)
-        settings = _settings_of_run(Path(source).expanduser())
+        settings = _settings_of_run(Path(source).expanduser()) if split else {}
         seed = settings.get("seed", 0) if seed is None else seed
         examples, index, where = _open_data(data, split, validation_fraction, seed, model, settings)
         _tell_data(examples, index, where)
@@ -133,6 +136,12 @@ def _open_data(
     settings: dict[str, Any],
 ) -> tuple[Pictures, ImageIndex, str]:
     """The pictures, the index that they are of, and which they are in words."""
+    is_file = is_table(data) and Path(data).expanduser().is_file()
+    rows = index_table_split(data, _names(split)) if is_file else None
+    if rows is not None:
+        rows = rows.as_multi_label() if model.multi_label else rows
+        _check_labels(data, rows.is_multi_label, model)
+        return rows.train, rows, rows.split_rule
     folder = _find_folder(Path(data).expanduser(), split)
     is_drawn = folder is None and split is not None
     opened = open_training_data(
@@ -141,14 +150,15 @@ def _open_data(
         seed=seed,
         multi_label=model.multi_label,
     )
+    _check_labels(data, opened.is_multi_label, model)
     rule = opened.index.split_rule
     if folder is not None:
         return opened.train, opened.index, f"the folder {printable(folder)}"
     if split == "test" and "'test'" not in rule:
         raise ValueError(
             "`--split test` needs pictures that DATA calls so. "
-            f"Received: {data!r}, validation from {rule}. Leave the option out, or "
-            "use another."
+            f"Received: {data!r}, validation from {rule}. Leave the option out, use another, or "
+            "write `?validation=test` behind the name of a TFDS set."
         )
     if split == "train":
         return opened.train, opened.index, f"those to train on; validation from {rule}"
@@ -164,15 +174,32 @@ def _open_data(
     return opened.train, opened.index, f"all of {printable(data)}"
 
 
+def _names(split: str | None) -> tuple[str, ...]:
+    """What pictures of a split may be called; without `split` all names, in order."""
+    return _SPLITS[split] if split else tuple(itertools.chain(*_SPLITS.values()))
+
+
 def _find_folder(root: Path, split: str | None) -> Path | None:
     """The subfolder of the split, if there is one; without `split` that of the first."""
     if not root.is_dir():
         return None
-    folders = {path.name.lower(): path for path in root.iterdir() if path.is_dir()}
-    if split is None and "train" not in folders:
-        return None
-    names = itertools.chain(*_FOLDERS.values()) if split is None else _FOLDERS[split]
-    return next((folders[name] for name in names if name in folders), None)
+    folders = {
+        path.name.lower(): path
+        for path in root.iterdir()
+        if path.is_dir() and not is_ignored(path.name)
+    }
+    if split is None and "train" not in folders and not folders.keys() <= {*_names(None)}:
+        return None  # they are classes
+    return next((folders[name] for name in _names(split) if name in folders), None)
+
+
+def _check_labels(data: str, several: bool, model: ImageModel) -> None:
+    if several and not model.multi_label:
+        raise ValueError(
+            "`DATA` must show one class a picture, as `SOURCE` was trained. "
+            f"Received: {data!r}, whose pictures show any number of classes. Give one label a "
+            "picture, or a model of `keras-vit finetune --multi-label`."
+        )
 
 
 def _tell_data(examples: Pictures, index: ImageIndex, where: str) -> None:

@@ -259,7 +259,7 @@ def _tell_result(run: runs.Run) -> None:
     name = next(name for name in MONITORED if name in run.history)
     is_validated = f"val_{name}" in run.history
     values = run.history[f"val_{name}" if is_validated else name]
-    what = f"{'validation' if is_validated else 'training'} {name.replace('_', ' ')}"
+    what = f"{'validation' if is_validated else 'training'} {name}"
     # Of equal ones the lowest loss, as `TrainingState.best_epoch` chooses what best.keras holds.
     losses = run.history["val_loss" if is_validated else "loss"]
     best = max(range(len(values)), key=lambda index: (values[index], -losses[index]))

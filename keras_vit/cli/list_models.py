@@ -55,10 +55,10 @@ def _fits(row: ModelRow, pattern: str) -> bool:
 
 def _show(rows: list[ModelRow]) -> None:
     # A narrow terminal keeps the ids whole, since they are there to be copied.
-    last = 6 if console.width >= 115 else 3
+    last = 5 if console.width >= 100 else 3
     measurers = list(dict.fromkeys(row.measured_by for row in rows if row.measured_by))
     show_table(
-        ("id", "top-1", "parameters", "pixels", "classes", "licence")[:last],
+        ("id", "top-1", "parameters", "pixels", "classes")[:last],
         [
             (
                 row.id,
@@ -66,10 +66,12 @@ def _show(rows: list[ModelRow]) -> None:
                 f"{row.parameters / 1e6:.1f} M",
                 str(row.image_size),
                 str(row.num_classes),
-                row.licence,
             )[:last]
             for row in rows
         ],
     )
     for number, measurer in enumerate(measurers, 1):
         say(f"[{number}] measured by: {measurer}")
+    licences = sorted({row.licence for row in rows})
+    which = "; `keras-vit show ID` says which" if len(licences) > 1 else ""
+    say(f"Licence: {', '.join(licences)}{which}.")

@@ -29,16 +29,26 @@ from keras_vit.data.folder import is_ignored
 from keras_vit.decoding import decode_error
 
 _BATCH_SIZE = 32
+_TOP_K = 5
 _COLUMNS = ("file", "rank", "label", "score")
 
 # Takes paths and gives the probabilities of one batch after another.
 Predictor = Callable[[list[str]], Iterator[np.ndarray]]
+# One name a class, whether a picture may show several, and how to ask.
+Opened = tuple[tuple[str, ...], bool, Predictor]
 
 
 def predict(
     source: Annotated[str, typer.Argument(help=f"{SOURCE_HELP}; or an exported SavedModel.")],
     pictures: Annotated[list[Path], typer.Argument(help="Files, or folders of files.")],
-    top_k: Annotated[int, typer.Option(min=1, help="Labels a picture, best first.")] = 5,
+    top_k: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Labels a picture, best first.",
+            show_default=f"{_TOP_K}; of a multi-label model the best and all above 0.5",
+        ),
+    ] = None,
     csv_file: Annotated[
         Path | None,
         typer.Option("--csv", dir_okay=False, help="Write the answers to this file, too."),
@@ -57,10 +67,10 @@ def predict(
     """
     files = _find(pictures)
     with replacing_csv(csv_file) as temporary:
-        labels, predictor = _open(source)
+        labels, multi_label, predictor = _open(source)
         reasons = _decode_all(files)
         readable = [file for file, reason in zip(files, reasons, strict=True) if reason is None]
-        rows = _answers(readable, labels, predictor, top_k)
+        rows = _answers(readable, labels, predictor, top_k, multi_label)
         if temporary is not None:
             with temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as to:
                 csv.writer(to).writerows([_COLUMNS, *rows])
@@ -93,18 +103,17 @@ def _find(pictures: list[Path]) -> list[str]:
     return files
 
 
-def _open(source: str) -> tuple[tuple[str, ...], Predictor]:
-    """The labels of a model, and how to ask it."""
-    labels, predictor = _open_saved_model(source) if is_saved_model(source) else _open_vit(source)
-    if not labels:
+def _open(source: str) -> Opened:
+    opened = _open_saved_model(source) if is_saved_model(source) else _open_vit(source)
+    if not opened[0]:
         raise ValueError(
             "`SOURCE` must have classes to name. "
             f"Received: {source!r}, which gives features. Fine-tune it first."
         )
-    return labels, predictor
+    return opened
 
 
-def _open_vit(source: str) -> tuple[tuple[str, ...], Predictor]:
+def _open_vit(source: str) -> Opened:
     model = open_model(source)
     if not model.include_normalization:
         raise ValueError(
@@ -121,15 +130,17 @@ def _open_vit(source: str) -> tuple[tuple[str, ...], Predictor]:
             logits = model.predict_on_batch(images)
             yield keras.ops.convert_to_numpy(model.probabilities(logits))
 
-    return model.labels or tuple(map(str, range(model.config.num_classes))), probabilities
+    labels = model.labels or tuple(map(str, range(model.config.num_classes)))
+    return labels, model.multi_label, probabilities
 
 
-def _open_saved_model(source: str) -> tuple[tuple[str, ...], Predictor]:
+def _open_saved_model(source: str) -> Opened:
     path = Path(source).expanduser()
     description = path / "assets.extra" / "keras_vit.json"
     try:
         loaded = tf.saved_model.load(str(path))
-        labels = tuple(json.loads(description.read_text(encoding="utf-8"))["labels"])
+        described = json.loads(description.read_text(encoding="utf-8"))
+        labels, multi_label = tuple(described["labels"]), described.get("multi_label", False)
     except (ValueError, KeyError, IndexError, tf.errors.OpError, FileNotFoundError) as error:
         raise ValueError(
             "`SOURCE` must be a whole SavedModel that `keras-vit export` wrote. "
@@ -147,7 +158,7 @@ def _open_saved_model(source: str) -> tuple[tuple[str, ...], Predictor]:
             encoded = [Path(file).read_bytes() for file in files[start : start + _BATCH_SIZE]]
             yield serve(encoded=tf.constant(encoded))["probabilities"].numpy()
 
-    return labels, probabilities
+    return labels, multi_label, probabilities
 
 
 def _decode_all(files: list[str]) -> list[str | None]:
@@ -158,14 +169,20 @@ def _decode_all(files: list[str]) -> list[str | None]:
 
 
 def _answers(
-    files: list[str], labels: tuple[str, ...], predictor: Predictor, top_k: int
+    files: list[str],
+    labels: tuple[str, ...],
+    predictor: Predictor,
+    top_k: int | None,
+    multi_label: bool,
 ) -> list[tuple[str, int, str, str]]:
     if not files:
         return []
     rows = []
     scores = itertools.chain.from_iterable(predictor(files))
     for file, row in zip(files, with_progress(scores, len(files), "Predicting"), strict=True):
-        best = np.argsort(-row, kind="stable")[:top_k]
+        # As `keras-vit evaluate` names them.
+        count = max(1, np.count_nonzero(row > 0.5)) if multi_label else _TOP_K
+        best = np.argsort(-row, kind="stable")[: top_k or count]
         rows += [
             (file, rank, labels[index], f"{row[index]:.6f}") for rank, index in enumerate(best, 1)
         ]

@@ -12,12 +12,13 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from keras_vit import assets
+from keras_vit import assets, lora
 from keras_vit.checks import Pair
 from keras_vit.cli.console import console, percent, print_tabbed
 from keras_vit.cli.sources import SOURCE_HELP, is_saved_model, open_model
 from keras_vit.config import MixerConfig, ModelConfig, PreprocessingConfig
 from keras_vit.image_model import ImageModel
+from keras_vit.parts import frozen_paths, layers_by_part
 from keras_vit.training.run_directory import BEST_FILE, LAST_FILE, RUN_FILE, read_run
 from keras_vit.zoo import read_checkpoint
 from keras_vit.zoo.catalogue import find, find_by_source
@@ -27,6 +28,7 @@ from keras_vit.zoo.variables import Shapes, variable_shapes
 
 _ALWAYS_SHOWN = ("image_size", "num_channels", "num_classes", "pool", "position_embedding")
 _MOST_LABELS = 20
+_NOT_ENDED = {"metrics": "not yet: the run has not ended"}
 
 # A name, its value, and what a terminal alone gets beside it.
 Rows = list[tuple[Any, ...]]
@@ -152,6 +154,8 @@ def _describe_model(source: str, model: ImageModel, path: Path) -> Sections:
             ("size", f"{file.stat().st_size / 2**20:,.1f} MiB"),
             _labels(model.labels, model.config.num_classes),
             ("several classes a picture", "yes" if model.multi_label else None),
+            ("LoRA", _adapters(model)),
+            ("trained", _trained(model)),
             *origin,
         ),
         "architecture": _architecture(model.config),
@@ -166,17 +170,47 @@ def _describe_model(source: str, model: ImageModel, path: Path) -> Sections:
     return sections
 
 
+def _adapters(model: ImageModel) -> str | None:
+    settings = lora.lora_settings(model)
+    if settings is None:
+        return None
+    targets = ", ".join(settings["targets"])
+    return f"rank {settings['rank']}, alpha {settings['alpha']:g}, on {targets}"
+
+
+def _trained(model: ImageModel) -> str | None:
+    """How much learns and which parts do not; None where all do."""
+    if not frozen_paths(model) and lora.lora_settings(model) is None:
+        return None
+    learning = sum(math.prod(variable.shape) for variable in model.trainable_variables)
+    frozen = [
+        name
+        for name, layers in layers_by_part(model).items()
+        if any(layer.weights for layer in layers)
+        and not any(layer.trainable_variables for layer in layers)
+    ]
+    return f"{learning:,} parameters" + (f"; frozen: {', '.join(frozen)}" if frozen else "")
+
+
 def _run(run: dict[str, Any]) -> Rows:
     settings = dict(run["settings"])
-    settings = {name: value for name, value in settings.items() if name not in ("model", "data")}
+    for name in ("model", "data", "augmentation_settings"):
+        settings.pop(name, None)
     recipe = settings.pop("recipe", None)
     return _without_none(
         ("recipe", recipe.get("name") if isinstance(recipe, dict) else recipe),
         ("pictures", run.get("data")),
-        *settings.items(),
-        *(run.get("metrics") or {"metrics": "not yet: the run has not ended"}).items(),
+        *((name, _plain(value)) for name, value in settings.items()),
+        *((name, _plain(value)) for name, value in run.get("metrics", _NOT_ENDED).items()),
         *((f"version of {name}", value) for name, value in run.get("versions", {}).items()),
     )
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and lists as people read them."""
+    if isinstance(value, list):
+        return ", ".join(str(_plain(each)) for each in value)
+    return f"{value:.4g}" if isinstance(value, float) else value
 
 
 def _architecture(config: ModelConfig) -> Rows:

@@ -60,6 +60,11 @@ def evaluate(
     print(evaluation.top1, evaluation.class_scores()[0])
     ```
     """
+    if not isinstance(model, ImageModel):
+        raise ValueError(
+            "`model` must be a `keras_vit.ViT` or a `keras_vit.Mixer`. Received: an object of type "
+            f"{type(model).__name__}. A name or path becomes one by `keras_vit.from_pretrained`."
+        )
     classes = _match_classes(class_names, model)
     dataset = data if isinstance(data, tf.data.Dataset) else _batched(model, data, batch_size)
     parts, pictures = [], 0

@@ -88,8 +88,9 @@ def finetune(
     any file was left out, and logs for TensorBoard. Each file is whole at any time: an
     interrupted run goes on from its last epoch with `resume=True`, the same data, augmentation
     and seed, and sees the batches that it would have seen. (A `tf.data.Dataset` must repeat itself
-    for that, and what KerasCV and functions draw in `augmentation` is drawn anew.) Steps, batch
-    size, rates and class weights that are not given again are those of the run.
+    for that, and what KerasCV and functions draw in `augmentation` is drawn anew.) Steps, epochs,
+    batch size and rates are those of the run if none of them is given again, and so are class
+    weights and early stopping.
 
     An epoch ends with validation and checkpoint. With `epochs` it is one pass over the pictures,
     `ceil(pictures / batch_size)` steps; with `steps` a tenth of the run, or one pass if that is
@@ -97,7 +98,7 @@ def finetune(
 
     The loss is softmax cross-entropy. Where a picture may show several classes, or none, it is
     that of a sigmoid a class, summed over classes; the model then says `multi_label`, and the
-    best epoch is that of the highest mean average precision.
+    best epoch is that of the highest `pr_auc`, the area under precision over recall.
 
     Args:
         model: A `ViT` or `Mixer` with one logit a class, or what `from_pretrained` takes: that

@@ -21,6 +21,9 @@ from keras_vit.image_model import ImageModel
 from keras_vit.recipes import Recipe
 from keras_vit.recipes.plan import Plan
 
+# What a layer's config says beside its settings: equal layers differ in these.
+_NO_SETTINGS = {"name", "seed", "dtype", "trainable", "build_config"}
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -99,6 +102,8 @@ class Job:
                 "recipe": recipe,
                 **dataclasses.asdict(self.plan),
                 "augmentation": [name_of(each) for each in self.augmentations] or None,
+                "augmentation_settings": [_settings_of(each) for each in self.augmentations]
+                or None,
                 "class_weights": self.class_weights,
                 "early_stopping": self.early_stopping,
                 "seed": self.seed,
@@ -142,3 +147,21 @@ class Job:
         if self.labels != "one_hot":
             return batches
         return batches.map(lambda images, labels: (images, tf.one_hot(labels, config.num_classes)))
+
+
+def _settings_of(value: Any) -> Any:
+    """The settings of an augmentation, or a part of them, as JSON values."""
+    if hasattr(value, "get_config"):
+        try:
+            value = value.get_config()
+        except NotImplementedError:  # a caller's class need not have one
+            value = {}
+    if isinstance(value, dict):
+        return {
+            str(name): _settings_of(each)
+            for name, each in value.items()
+            if name not in _NO_SETTINGS
+        }
+    if isinstance(value, list | tuple):
+        return [_settings_of(each) for each in value]
+    return value if isinstance(value, str | int | float | None) else name_of(value)

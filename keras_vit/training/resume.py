@@ -20,7 +20,7 @@ from keras_vit.files import replacing
 from keras_vit.training.run_directory import BEST_FILE, HISTORY_FILE, LAST_FILE
 
 # What tells the best epoch, of the validation pictures: the first that a run has.
-MONITORED = ("accuracy", "mean_average_precision")
+MONITORED = ("accuracy", "pr_auc")
 _STATE_MEMBER = "training_state.json"
 
 
@@ -40,8 +40,8 @@ class TrainingState:
     def best_epoch(self) -> int | None:
         """Index of the row of highest validation accuracy, else of lowest training loss.
 
-        With several labels a picture it is their mean average precision. Of equal ones, as a
-        few validation pictures give them, the lowest loss counts.
+        With several labels a picture it is the area under precision over recall. Of equal ones,
+        as a few validation pictures give them, the lowest loss counts.
         """
         if not self.history:
             return None

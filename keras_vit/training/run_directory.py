@@ -7,6 +7,7 @@ import pathlib
 import shutil
 from typing import Any
 
+from keras_vit.checks import is_real
 from keras_vit.files import replacing
 
 RUN_FILE = "run.json"
@@ -16,6 +17,14 @@ HISTORY_FILE = "history.csv"
 UNREADABLE_FILE = "unreadable.txt"
 TENSORBOARD_FOLDER = "tensorboard"
 _FILES = (RUN_FILE, LAST_FILE, BEST_FILE, HISTORY_FILE, UNREADABLE_FILE)
+# Settings that are numbers in every run, and those that may be null.
+_NUMBERS = ("total_steps", "steps_per_epoch", "learning_rate", "warmup_steps", "seed")
+_OPTIONAL_NUMBERS = ("batch_size", "early_stopping")
+# Settings that say nothing to people when they differ.
+_IN_WORDS = {
+    "data": "other pictures, labels or split",
+    "augmentation_settings": "other settings of `augmentation`",
+}
 
 
 def check_run_directory(path: pathlib.Path, resume: bool, overwrite: bool) -> None:
@@ -100,9 +109,7 @@ def check_settings(path: pathlib.Path, settings: dict[str, Any]) -> None:
     stored = read_run(path)["settings"]
     settings = json.loads(json.dumps(settings))
     different = [
-        "other pictures, labels or split"
-        if name == "data"
-        else f"{name}={settings.get(name)!r} (the run has {stored.get(name)!r})"
+        _IN_WORDS.get(name, f"{name}={settings.get(name)!r} (the run has {stored.get(name)!r})")
         for name in sorted(stored.keys() | settings.keys())
         if stored.get(name) != settings.get(name)
     ]
@@ -119,12 +126,26 @@ def read_run(path: pathlib.Path) -> dict[str, Any]:
         run = json.loads((path / RUN_FILE).read_text(encoding="utf-8"))
     except ValueError:
         run = None
-    if not isinstance(run, dict) or not isinstance(run.get("settings"), dict):
+    if not _is_whole(run):
         raise ValueError(
             f"{path / RUN_FILE} is damaged: it does not say how the run was started. "
-            "Start again with `overwrite=True`."
+            f"Start again with `overwrite=True`. The run's {BEST_FILE} can be used by itself."
         )
     return run
+
+
+def _is_whole(run: Any) -> bool:
+    """Whether the contents of a `run.json` have what is taken from them, in its form."""
+    settings = run.get("settings") if isinstance(run, dict) else None
+    return (
+        isinstance(settings, dict)
+        and all(is_real(settings.get(name)) for name in _NUMBERS)
+        and all(name in settings for name in _OPTIONAL_NUMBERS)
+        and all(settings[name] is None or is_real(settings[name]) for name in _OPTIONAL_NUMBERS)
+        and isinstance(settings.get("class_weights"), list | None)
+        and isinstance(settings.get("data"), dict)
+        and all(isinstance(run.get(name, {}), dict) for name in ("metrics", "versions"))
+    )
 
 
 def write_run(path: pathlib.Path, description: dict[str, Any]) -> None:

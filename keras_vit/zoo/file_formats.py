@@ -13,7 +13,7 @@ CONVERT = (
     ".save_pretrained(directory)` (`AutoModel` for one without a head) writes safetensors."
 )
 CONVERT_PICKLE = "Pickles are never loaded, since they can run code. " + CONVERT
-DOWNLOAD_AGAIN = "Delete it and download it again."
+DOWNLOAD_AGAIN = "Download it again, or make it anew if it is yours."
 # How files begin that are taken for weights: (first bytes, what it is, remedy).
 LOOKALIKES = (
     (b"version https://git-lfs", "a Git LFS pointer, not the weights", "Run `git lfs pull`."),

@@ -6,6 +6,7 @@ import typer
 
 import keras_vit
 from keras_vit.cli.console import guarded, percent, print_tabbed, printable, show_notices
+from keras_vit.data import index_table
 
 
 def ends_with(capsys, error: BaseException) -> tuple[int, str]:
@@ -52,6 +53,26 @@ def test_traceback_on_demand(monkeypatch):
     monkeypatch.setenv("KERAS_VIT_TRACEBACK", "1")
     with pytest.raises(ValueError, match="Unknown recipe"):
         guarded(lambda: keras_vit.recipe("paper_sdg"))()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("`validation_fraction=0` `resume=True`", "`--validation-fraction 0` `--resume`"),
+        ("Leave `validation` or `augmentation` out.", "Leave `--validation` or `--augment` out."),
+    ],
+)
+def test_arguments_are_named_as_options(capsys, text, said):
+    assert ends_with(capsys, OSError(text))[1].startswith(f"error: {said}")
+
+
+@pytest.mark.parametrize("header", ["file,label", "path,label,splits"])
+def test_columns_of_a_table_are_no_arguments(capsys, tmp_path, header):
+    (tmp_path / "table.csv").write_text(f"{header}\n1.png,cat,train\n")
+    with pytest.raises(typer.Exit):
+        guarded(lambda: index_table(tmp_path / "table.csv"))()
+    said = capsys.readouterr().err
+    assert "Name th" in said and "index_table" not in said and "_column" not in said
 
 
 def test_names_of_files_may_be_any_bytes(capsys):

@@ -134,6 +134,80 @@ def test_a_table(command, run_directory, pictures, tmp_path):
     assert [row["top1"] for row in rows_of(result.out)] == ["1.0000"] * 3
 
 
+@pytest.fixture
+def table_of_splits(pictures, tmp_path):
+    """A function that writes a table: two of each class and split, one dog more to test."""
+
+    def write(*splits):
+        rows = ["path,label,split"]
+        for start, split in enumerate(splits):
+            numbers = (2 * start, 2 * start + 1)
+            rows += [f"{pictures}/{n}/{i}.png,{n},{split}" for n in ("cat", "dog") for i in numbers]
+        (tmp_path / "pictures.csv").write_text("\n".join(rows))
+        return tmp_path / "pictures.csv"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("splits", "options", "said"),
+    [
+        (("train", "val", "test"), (), "'test'"),
+        (("train", "val", "test"), ("--split", "test"), "'test'"),
+        (("train", "val", "test"), ("--split", "validation"), "'val'"),
+        (("train", "val", "test"), ("--split", "train"), "'train'"),
+        (("train", "val"), (), "'val'"),
+        (("TEST",), (), "'test'"),
+        (("val",), ("--split", "validation"), "'val'"),
+        (("train", "test"), ("--split", "validation"), "'test'"),  # as `finetune` takes it
+    ],
+)
+def test_a_table_that_says_the_split(
+    command, run_directory, table_of_splits, splits, options, said
+):
+    result = command("evaluate", run_directory, table_of_splits(*splits), *options)
+    assert result.code == 0, result.err
+    assert [row["pictures"] for row in rows_of(result.out)] == ["4", "2", "2"]
+    assert [row["top1"] for row in rows_of(result.out)] == ["1.0000"] * 3
+    assert f"the rows of split {said}" in result.err
+
+
+def test_a_table_without_that_split(command, run_directory, table_of_splits):
+    result = command("evaluate", run_directory, table_of_splits("train", "val"), "--split", "test")
+    assert result.code == 1 and "`--split test` needs pictures" in result.err
+    result = command("evaluate", run_directory, table_of_splits("train", "tset"))
+    assert result.code == 1 and "Unknown split" in result.err
+
+
+def test_rows_to_test_on_need_no_second_class(command, run_directory, pictures, tmp_path):
+    table = tmp_path / "pictures.csv"
+    (tmp_path / "cut.png").write_bytes(b"no picture")
+    table.write_text(f"path,label,split\n{pictures}/dog/0.png,dog,test\ncut.png,dog,test\n")
+    result = command("evaluate", run_directory, table)
+    assert result.code == 0, result.err
+    assert [row["pictures"] for row in rows_of(result.out)] == ["1", "1"]
+    assert "left out: " in result.err and "cut.png" in result.err
+
+
+def test_folders_to_test_on_alone_are_no_classes(command, run_directory, divided, tmp_path):
+    """Of two classes `test` and `val`, the model's two would be taken in order."""
+    for name in ("test", "val"):
+        shutil.copytree(divided / name, tmp_path / name)
+    (tmp_path / ".git").mkdir()
+    result = command("evaluate", run_directory, tmp_path)
+    assert result.code == 0, result.err
+    assert f"the folder {tmp_path}/test." in result.err
+
+
+def test_several_labels_for_a_model_of_one(command, run_directory, pictures, tmp_path):
+    table = tmp_path / "pictures.csv"
+    for header, end in (("path,label", ""), ("path,label,split", ",test")):
+        lines = [f"{pictures}/{n}/0.png,{n}{end}" for n in ("cat", "dog")]
+        table.write_text("\n".join([header, *lines, f"{pictures}/cat/1.png,cat|dog{end}"]))
+        result = command("evaluate", run_directory, table)
+        assert result.code == 1 and "`keras-vit finetune --multi-label`" in result.err
+
+
 def test_several_classes_a_picture(command, model, pictures, tmp_path, terminal):
     other = keras.saving.load_model(_saved(model, tmp_path / "model.keras"))
     other.multi_label = True

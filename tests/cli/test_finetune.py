@@ -84,7 +84,7 @@ def test_a_table_of_several_labels(command, pictures, checkpoint, tmp_path):
         *("finetune", table, "-d", tmp_path / "run", "-m", checkpoint, *QUICK, "--multi-label"),
     )
     assert result.code == 0, result.err
-    assert "Best validation mean average precision: " in result.out
+    assert "Best validation pr_auc: " in result.out
     result = command(
         *("finetune", table, "-d", tmp_path / "other", "-m", checkpoint, *QUICK),
         *("--multi-label", "--class-weights", "balanced"),

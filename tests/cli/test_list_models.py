@@ -1,5 +1,6 @@
 import csv
 
+from keras_vit.cli.console import console
 from keras_vit.zoo.catalogue import catalogue, find
 
 
@@ -45,3 +46,11 @@ def test_a_terminal_gets_a_table(command, terminal):
     assert "parameters" in result.out and "86." in result.out and " M" in result.out
     assert "[1] measured by: " in result.out
     assert "\t" not in result.out
+
+
+def test_all_columns_and_the_licence_fit_a_hundred(command, terminal, monkeypatch):
+    monkeypatch.setattr(console, "_width", 100)
+    result = command("list")
+    assert "classes" in result.out and result.out.endswith("Licence: Apache-2.0.\n")
+    assert max(map(len, result.out.splitlines())) <= 100
+    assert all(any(row in line.split() for line in result.out.splitlines()) for row in catalogue())

@@ -2,6 +2,8 @@ import csv
 import importlib
 import pathlib
 
+import keras
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -92,3 +94,19 @@ def test_a_saved_model_of_another(command, pictures, tmp_path):
     tf.saved_model.save(tf.Module(), str(tmp_path / "other"))
     result = command("predict", tmp_path / "other", pictures)
     assert (result.code, "that `keras-vit export` wrote" in result.err) == (1, True)
+
+
+def test_several_classes_a_picture(command, run_directory, pictures, tmp_path):
+    """All above one half, or the best alone; as many as asked for where a number is given."""
+    model = keras.saving.load_model(run_directory / "best.keras")
+    model.multi_label = True
+    kernel, _ = model.get_layer("head").get_weights()
+    for bias, count in ((9.0, 2), (-9.0, 1)):
+        model.get_layer("head").set_weights([0 * kernel, np.array([bias, bias + 1])])
+        model.save(tmp_path / "several.keras")
+        exported = keras_vit.export(model, tmp_path / "exported", overwrite=True)
+        for source in (tmp_path / "several.keras", exported):
+            rows = rows_of(command("predict", source, pictures / "cat/0.png").out, "\t")
+            assert [row["label"] for row in rows] == ["dog", "cat"][:count]
+    rows = rows_of(command("predict", exported, pictures / "cat/0.png", "--top-k", 2).out, "\t")
+    assert [row["label"] for row in rows] == ["dog", "cat"]

@@ -93,24 +93,46 @@ def test_a_run(command, run_directory, tmp_path):
     model = keras.saving.load_model(run_directory / "best.keras")
     model.origin = {"source": "hf://somebody/vit", "licence": None}
     model.save(tmp_path / "last.keras")
-    description = {
-        "settings": {"recipe": {"name": "paper_sgd", "clip": 1}, "total_steps": 500, "model": {}},
-        "data": "2 classes (cat, dog): 6 pictures to train",
-    }
+    settings = {"recipe": {"name": "paper_sgd", "clip": 1}, "total_steps": 500, "model": {}}
+    settings |= {"learning_rate": 0.0037499999, "class_weights": [0.75, 1.5], "data": {}, "seed": 0}
+    settings |= {"steps_per_epoch": 9, "warmup_steps": 1, "batch_size": 4, "early_stopping": None}
+    settings |= {"augmentation": ["MixUp"], "augmentation_settings": [{"alpha": 0.2}]}
+    description = {"settings": settings, "data": "2 classes (cat, dog): 6 pictures to train"}
     (tmp_path / "run.json").write_text(json.dumps(description))
     shown = facts(command("show", tmp_path))
     assert shown["model", "file"] == str(tmp_path / "last.keras")
     assert shown["model", "origin: source"] == "hf://somebody/vit"
     assert ("model", "origin: licence") not in shown
     assert shown["run", "recipe"] == "paper_sgd" and shown["run", "total_steps"] == "500"
+    assert shown["run", "learning_rate"] == "0.00375"
+    assert shown["run", "class_weights"] == "0.75, 1.5" and shown["run", "augmentation"] == "MixUp"
+    assert ("run", "augmentation_settings") not in shown and ("run", "early_stopping") not in shown
     assert shown["run", "pictures"] == description["data"]
     assert shown["run", "metrics"] == "not yet: the run has not ended"
     assert int(shown["parameters", "all"]) == model.count_params()
     assert shown["next", "evaluate"] == f"keras-vit evaluate {tmp_path} PICTURES/"
 
-    description["metrics"] = {"val_accuracy": 0.75}
+    description["metrics"] = {"val_accuracy": 0.9166666865348816}
     (tmp_path / "run.json").write_text(json.dumps(description))
-    assert facts(command("show", tmp_path))["run", "val_accuracy"] == "0.75"
+    assert facts(command("show", tmp_path))["run", "val_accuracy"] == "0.9167"
+    (tmp_path / "run.json").write_text('{"settings": {}}')
+    result = command("show", tmp_path)
+    assert result.code == 1 and "run.json is damaged" in result.err
+
+
+def test_what_was_frozen_and_adapted(command, run_directory, tmp_path):
+    model = keras.saving.load_model(run_directory / "best.keras")
+    assert ("model", "trained") not in facts(command("show", run_directory))
+    model.trainable_part(blocks=False, stem=False)
+    model.save(tmp_path / "frozen.keras")
+    shown = facts(command("show", tmp_path / "frozen.keras"))
+    assert shown["model", "trained"] == "34 parameters; frozen: stem, block_0"
+    model.add_lora(2)
+    model.save(tmp_path / "adapted.keras")
+    shown = facts(command("show", tmp_path / "adapted.keras"))
+    assert shown["model", "LoRA"] == "rank 2, alpha 2, on qkv"
+    # (16 + 48) x 2 of the adapter, 16 x 2 + 2 of the head
+    assert shown["model", "trained"] == "162 parameters; frozen: stem"
 
 
 def test_a_keras_file_as_it_is(command, run_directory, tmp_path):
@@ -177,6 +199,7 @@ def test_unknown_and_unusable_sources(command, tmp_path):
         (tmp_path / "run", "ended before its first"),
         (tmp_path / "saved", "which is for serving"),
         (tmp_path / "text.npz", "is neither an .npz nor a safetensors file"),
+        (tmp_path / "text.npz", "or make it anew if it is yours"),
         (tmp_path / "cut.keras", "must be a whole .keras file"),
     ):
         result = command("show", source)

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -192,6 +193,12 @@ def test_pixels_normalised_by_the_caller(tiny_config, random_weights, images):
     np.testing.assert_array_equal(evaluate(model, (normalised, labels)).predictions, order)
     with pytest.raises(ValueError, match=r"images \(batch, 16, 16, 3\)"):
         evaluate(model, (normalised[:, :8], labels))
+
+
+@pytest.mark.parametrize("other", ["bundled", keras.Sequential()])
+def test_what_is_no_model_of_the_package(images, labels, other):
+    with pytest.raises(ValueError, match=f"type {type(other).__name__}.*from_pretrained"):
+        evaluate(other, (images, labels))
 
 
 def test_features_are_no_answer(tiny_config, images, labels):

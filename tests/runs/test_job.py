@@ -120,4 +120,22 @@ def test_what_run_json_says():
     assert settings["early_stopping"] == 3 and settings["total_steps"] == 4
     plain = dataclasses.replace(job, augmentations=(), class_weights=[1.0, 2.0, 3.0])
     settings = plain.describe()["settings"]
+    assert settings["augmentation_settings"] is None
     assert settings["augmentation"] is None and settings["class_weights"] == [1.0, 2.0, 3.0]
+
+
+def test_settings_of_augmentations_tell_strengths_apart_and_not_layers():
+    """Equal layers have other names and seeds; a caller's layer need not have a config."""
+
+    class Own(keras.layers.Layer):
+        def __init__(self, strength):
+            super().__init__()
+
+    def settings(factor):
+        layers = [keras.layers.RandomErasing(factor), Own(object()), tf.abs]
+        nested = keras.Sequential([keras.layers.RandomFlip()])
+        job = make_job(augmentation=[*layers, nested])
+        return json.loads(json.dumps(job.describe()["settings"]["augmentation_settings"]))
+
+    assert settings(0.5) == settings(0.5)
+    assert settings(0.5) != settings(0.25)

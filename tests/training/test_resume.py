@@ -56,8 +56,8 @@ def test_best_epoch_is_of_highest_accuracy_else_lowest_loss():
     ]
     assert TrainingState(history=by_accuracy).best_epoch == 2
     by_precision = [
-        {"loss": 1.0, "val_binary_accuracy": 0.5, "val_mean_average_precision": 0.9},
-        {"loss": 0.5, "val_binary_accuracy": 0.9, "val_mean_average_precision": 0.7},
+        {"loss": 1.0, "val_pr_auc": 0.9},
+        {"loss": 0.5, "val_pr_auc": 0.7},
     ]
     assert TrainingState(history=by_precision).best_epoch == 0
 

@@ -1,3 +1,4 @@
+import json
 import shutil
 
 import pytest
@@ -11,7 +12,11 @@ from keras_vit.training.run_directory import (
     write_unreadable,
 )
 
-SETTINGS = {"total_steps": 5, "crop_area": (0.05, 1.0)}
+SETTINGS = {
+    **{"total_steps": 5, "steps_per_epoch": 5, "batch_size": 2, "learning_rate": 0.1},
+    **{"warmup_steps": 1, "early_stopping": None, "data": {}, "crop_area": (0.05, 1.0)},
+    "seed": 0,
+}
 
 
 def test_a_new_directory_is_made(tmp_path):
@@ -53,8 +58,10 @@ def test_files_to_be_replaced_count_as_room(tmp_path, monkeypatch):
 
 def test_every_difference_is_named(tmp_path):
     write_run(tmp_path, {"settings": SETTINGS})
-    with pytest.raises(ValueError, match=r"seed=1 \(the run has None\); total_steps=6 \(.* 5\)"):
-        check_settings(tmp_path, {**SETTINGS, "total_steps": 6, "seed": 1})
+    different = {**SETTINGS, "total_steps": 6, "flip": 1, "augmentation_settings": [{"factor": 1}]}
+    said = r"other settings of `augmentation`; flip=1 \(the run has None\); total_steps=6 \(.* 5\)"
+    with pytest.raises(ValueError, match=said):
+        check_settings(tmp_path, different)
 
 
 def test_unreadable_files(tmp_path):
@@ -65,11 +72,23 @@ def test_unreadable_files(tmp_path):
 
 
 def test_description_round_trip(tmp_path):
-    write_run(tmp_path, {"settings": {"seed": 1}, "data": "näme"})
-    assert read_run(tmp_path) == {"settings": {"seed": 1}, "data": "näme"}
+    settings = {**SETTINGS, "crop_area": [0.05, 1.0]}
+    write_run(tmp_path, {"settings": settings, "data": "näme"})
+    assert read_run(tmp_path) == {"settings": settings, "data": "näme"}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"settings": 3}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "{}", '{"settings": 3}', '{"settings": {}}'),
+        *(
+            json.dumps({"settings": {**SETTINGS, **damage}})
+            for damage in ({"seed": "x"}, {"batch_size": "4"}, {"data": 1}, {"class_weights": 2})
+        ),
+        json.dumps({"settings": SETTINGS, "metrics": []}),
+        json.dumps({"settings": {k: v for k, v in SETTINGS.items() if k != "early_stopping"}}),
+    ],
+)
 def test_a_damaged_description(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(ValueError, match="run.json is damaged.*overwrite=True"):
