@@ -272,7 +272,7 @@ class ImageModel(keras.Model):
                     "Adapters stay with the layers that they adapt, some of which this needs "
                     "anew. Take `merge_lora()` or `remove_lora()` of the model first."
                 )
-        freeze_paths(model, set(frozen_paths(self)) - {"pre_logits", "head"})
+        freeze_paths(model, (path for path in frozen_paths(self) if not lora.is_head(path)))
         if lora.lora_settings(model):  # with layers that have adapters
             lora.freeze_base(model)
         return model

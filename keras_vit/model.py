@@ -161,6 +161,13 @@ class _AttentionScores(keras.layers.Layer):
     def call(self, tokens):
         return self.block.attention_scores(tokens)
 
+    def get_config(self) -> dict:
+        raise ValueError(
+            "What `attention_scores` returns cannot be saved or copied: it looks into the layers "
+            f"of a model. Received: a view of {self.block.name!r}. Save the model itself, and "
+            "call `attention_scores` again after loading."
+        )
+
 
 def _stem(config: ViTConfig, policy: keras.DTypePolicy) -> Iterator[keras.layers.Layer]:
     """From pixels to tokens."""

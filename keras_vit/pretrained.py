@@ -284,15 +284,16 @@ def _card_writer(model: ImageModel) -> Callable[[Path], None]:
     origin = dict(model.origin or {})
     height, width = model.config.image_size
     licence = origin.get("licence")
+    kind = "MLP-Mixer" if isinstance(model, Mixer) else "Vision Transformer"
     lines = [
         "---",
         "library_name: keras",
         *([f"license: {licence.lower()}"] if licence else []),
         "pipeline_tag: image-classification",
-        "tags: [keras_vit, vision-transformer]",
+        f"tags: [keras_vit, {kind.lower().replace(' ', '-')}]",
         "---",
         "",
-        f"# Vision Transformer, {height} x {width} pixels, {model.config.num_classes} classes",
+        f"# {kind}, {height} x {width} pixels, {model.config.num_classes} classes",
         "",
         f"Weights from: {origin.get('source', 'trained from random initialisation')}.",
         "",

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.pretrained import MODELS
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 POLICIES = ("float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16")
@@ -53,12 +54,16 @@ def tiny_mixer_config() -> keras_vit.MixerConfig:
     )
 
 
-@pytest.fixture(params=["vit", "mixer"])
-def image_model(request, tiny_config, tiny_mixer_config, random_weights):
+@pytest.fixture(params=["tiny_config", "tiny_mixer_config"], ids=["vit", "mixer"])
+def image_config(request):
+    """The configuration of a model of each class, one after the other."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def image_model(image_config, random_weights):
     """A model of each class, one after the other."""
-    if request.param == "vit":
-        return random_weights(keras_vit.ViT(tiny_config))
-    return random_weights(keras_vit.Mixer(tiny_mixer_config))
+    return random_weights(MODELS[type(image_config)](image_config))
 
 
 @pytest.fixture

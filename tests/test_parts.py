@@ -96,6 +96,17 @@ def test_frozen_positions_stay_so_at_another_size(tiny_config):
     assert {weight.path for weight in wide.trainable_weights} == {"head/kernel", "head/bias"}
 
 
+def test_a_new_head_learns_though_the_old_one_was_frozen(tiny_config):
+    """The head of two tokens has layers of its own, which must not stay frozen either."""
+    for distilled in (False, True):
+        model = ViT(dataclasses.replace(tiny_config, distillation_token=distilled))
+        model.trainable_part(head=False)
+        new = model.reset_head(3)
+        heads = [weight for weight in new.weights if weight.path.startswith("head/")]
+        assert heads and all(weight.trainable for weight in heads)
+        assert len(new.trainable_weights) == len(new.weights)
+
+
 def test_a_slice_of_no_block_is_an_error(image_model):
     with pytest.raises(ValueError, match="must choose some of the 2 blocks.*slice\\(8, None"):
         image_model.trainable_part(blocks=slice(8, None))

@@ -296,6 +296,8 @@ def test_mixer_goes_into_our_layout_and_stays_at_its_size(golden, tmp_path):
     save_pretrained(model, tmp_path)
     again = from_pretrained(tmp_path, dropout_rate=0.1)
     assert again.config == dataclasses.replace(model.config, dropout_rate=0.1)
+    card = (tmp_path / "README.md").read_text()
+    assert "# MLP-Mixer, 32 x 32" in card and "tags: [keras_vit, mlp-mixer]" in card
     after = _values(again)
     for path, value in _values(model).items():
         np.testing.assert_array_equal(after[path], value)

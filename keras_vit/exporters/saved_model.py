@@ -9,10 +9,10 @@
 | `embed_bytes` | `encoded`, as `serve_bytes` | `features` |
 
 Predictions are `logits` and `probabilities`, `(batch, classes)`, softmax, or sigmoid of a model
-with `multi_label`, and the best `labels` and their
-`scores`, `(batch, top_k)`; of a model without classes they are its `features`. `features` of the
-embed signatures are pooled, before any tanh layer. Pictures are resized by the checkpoint's rule
-inside the signature. `serve_bytes` and `embed_bytes` need a model of 1 or 3 channels.
+with `multi_label`, and the best `labels` and their `scores`, `(batch, top_k)`; of a model without
+classes they are its `features`. `features` of the embed signatures are pooled, before any tanh
+layer. Pictures are resized by the checkpoint's rule inside the signature. `serve_bytes` and
+`embed_bytes` need a model of 1 or 3 channels.
 
 `assets.extra/keras_vit.json` holds labels, sizes and preprocessing for the client to read.
 """
@@ -28,7 +28,7 @@ from typing import Any
 
 import keras
 
-from keras_vit.checks import as_labels
+from keras_vit.checks import as_labels, check_integer
 from keras_vit.image_model import ImageModel
 from keras_vit.layers import PixelNormalization
 from keras_vit.preprocessing import resize_image
@@ -57,8 +57,7 @@ def export_saved_model(
     if labels is None:
         labels = model.labels or map(str, range(num_classes))
     labels = as_labels(labels, num_classes)
-    if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
-        raise ValueError(f"`top_k` must be a positive integer. Received: top_k={top_k!r}.")
+    top_k = check_integer("top_k", top_k, 1)
     # Endpoints track the variables that they use; `archive.track` as well would make Keras 3.15
     # store every one of them twice.
     archive = keras.export.ExportArchive()

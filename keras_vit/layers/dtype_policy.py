@@ -33,4 +33,11 @@ class CompositeLayer(keras.layers.Layer):
     """A layer made of layers. They take its policy, and int8 ones among them reload."""
 
     def get_config(self) -> dict:
+        if any(getattr(part, "lora_enabled", False) for part in self._flatten_layers()):
+            raise ValueError(
+                "A layer does not say its adapters in its config: a file or a copy made of it "
+                f"could not be read. Received: {self.path!r} with adapters, outside its model. "
+                "Save the `keras_vit` model itself and make views of it again after loading, or "
+                "go on with `model.merge_lora()`."
+            )
         return {**super().get_config(), "dtype": nested_dtype_policy(self)}

@@ -7,6 +7,7 @@ from keras_vit.lora.adapter_file import load_lora, save_lora
 from keras_vit.lora.adapters import (
     add_lora,
     freeze_base,
+    is_head,
     lora_settings,
     merged_reader,
     original_reader,
@@ -15,6 +16,7 @@ from keras_vit.lora.adapters import (
 __all__ = [
     "add_lora",
     "freeze_base",
+    "is_head",
     "load_lora",
     "lora_settings",
     "merged_reader",

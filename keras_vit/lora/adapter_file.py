@@ -26,6 +26,8 @@ FORMAT = "keras_vit_lora"
 FORMAT_VERSION = "1"
 # Fields of a configuration in which the model may differ from that of the file.
 FREE_FIELDS = ("image_size", "dropout_rate", "attention_dropout_rate", "drop_path_rate", "remat")
+# How far lengths of frozen vectors may differ: rounding to bfloat16 changes them by up to 0.4 %.
+BASE_TOLERANCE = 0.01
 
 
 def save_lora(model: keras.Model, path: str | os.PathLike) -> None:
@@ -51,6 +53,7 @@ def save_lora(model: keras.Model, path: str | os.PathLike) -> None:
         "lora": json.dumps(settings),
         "model": json.dumps(_description(model)),
         "labels": json.dumps(model.labels),
+        "base": json.dumps(_base_lengths(model)),
     }
     tensors = {
         variable.path: ops.convert_to_numpy(variable).astype("float32")
@@ -63,7 +66,7 @@ def save_lora(model: keras.Model, path: str | os.PathLike) -> None:
 
 
 def load_lora(model: keras.Model, path: str | os.PathLike) -> None:
-    """Put the adapters, the head and the labels of a file of `save_lora` into a model.
+    """Put adapters, head, labels and `multi_label` of a file of `save_lora` into a model.
 
     A model without adapters gets them, as by `add_lora`, and has to be compiled again. If
     anything does not fit, the model stays as it was.
@@ -73,12 +76,14 @@ def load_lora(model: keras.Model, path: str | os.PathLike) -> None:
         path: The file.
 
     Raises:
-        ValueError: If the file is no such file, damaged, or of another model.
+        ValueError: If the file is no such file, damaged, or of another model or checkpoint.
         OSError: If it cannot be read.
     """
     path = Path(path)
-    settings, description, labels, tensors = _read(path)
+    settings, description, labels, base, tensors = _read(path)
+    multi_label = description.pop("multi_label", False)  # the head's, as the labels are
     _check_description(path, description, _description(model))
+    _check_base(path, base, _base_lengths(model))
     present = lora_settings(model)
     if present not in (None, settings):
         raise ValueError(
@@ -92,7 +97,7 @@ def load_lora(model: keras.Model, path: str | os.PathLike) -> None:
     for variable in model.weights:
         if variable.path in tensors:
             variable.assign(tensors[variable.path])
-    model.labels = labels
+    model.labels, model.multi_label = labels, multi_label
 
 
 def _description(model: keras.Model) -> dict[str, Any]:
@@ -102,10 +107,33 @@ def _description(model: keras.Model) -> dict[str, Any]:
     return {"model": type(model).__name__, "multi_label": model.multi_label, **kept}
 
 
+def _base_lengths(model: keras.Model) -> list[float]:
+    """Return the length of each scale and offset vector in the blocks, to tell checkpoints apart.
+
+    Neither adapters nor quantization change these, and another floating point type hardly does.
+    """
+    return [
+        float(f"{np.linalg.norm(ops.convert_to_numpy(variable).astype('float32')):.5g}")
+        for variable in model.weights
+        if variable.path.startswith("block_") and variable.path.endswith(("/gamma", "/beta"))
+    ]
+
+
+def _check_base(path: Path, stored: list[float], own: list[float]) -> None:
+    if not stored:  # a file of before these were kept
+        return
+    if len(stored) != len(own) or not np.allclose(own, stored, rtol=BASE_TOLERANCE, atol=1e-5):
+        raise ValueError(
+            f"{path} belongs to other weights. Received: a model of the same architecture whose "
+            "frozen weights differ from those that the adapters were trained on. Build it from "
+            "the checkpoint that they were added to, then `load_lora`."
+        )
+
+
 def _read(
     path: Path,
-) -> tuple[dict[str, Any], dict[str, Any], list[str] | None, dict[str, np.ndarray]]:
-    """Return the adapters' settings, the model's description, labels and tensors."""
+) -> tuple[dict, dict, list[str] | None, list[float], dict[str, np.ndarray]]:
+    """Return the adapters' settings, the model's description, labels, base and tensors."""
     if not path.is_file():
         raise FileNotFoundError(
             f"No file there. Received: path={str(path)!r}. `model.save_lora(path)` writes one."
@@ -124,13 +152,14 @@ def _read(
             settings = {name: settings[name] for name in ("rank", "targets", "alpha")}
             description = dict(json.loads(metadata["model"]))
             labels = json.loads(metadata["labels"])
+            base = [float(length) for length in json.loads(metadata.get("base", "[]"))]
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"`path` must be a whole file that `model.save_lora(path)` wrote. Received: {path}: "
             f"{error}. Copy or save it again; whole models are for `keras_vit.from_pretrained`."
         ) from error
-    return settings, description, labels, tensors
+    return settings, description, labels, base, tensors
 
 
 def _check_description(path: Path, stored: dict[str, Any], own: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from keras_vit import Mixer, MixerConfig, ViT
+from keras_vit import Mixer, ViT
 from keras_vit.lora import lora_settings
 
 
@@ -96,7 +96,7 @@ def test_file_is_small_and_holds_adapters_and_head_alone(adapted, tmp_path):
 
 def test_a_model_of_another_image_size_takes_the_file(adapted, base, tmp_path):
     adapted().save_lora(tmp_path / "adapters.safetensors")
-    model = base(image_size=32, dropout_rate=0.1)
+    model = base(dropout_rate=0.1).with_image_size(32)
     model.load_lora(tmp_path / "adapters.safetensors")
     assert lora_settings(model)["rank"] == 4
 
@@ -112,23 +112,48 @@ def test_adapters_of_a_float_model_go_on_a_quantized_one(base, adapted, images, 
     np.testing.assert_array_equal(_outputs(quantized, images), _outputs(model, images))
 
 
-def test_mixers_take_adapters(images, tmp_path):
-    config = MixerConfig(
-        num_layers=2,
-        hidden_dim=16,
-        tokens_mlp_dim=8,
-        channels_mlp_dim=32,
-        patch_size=4,
-        image_size=16,
-        num_classes=5,
-    )
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "mixed_bfloat16"])
+def test_the_base_may_have_another_floating_point_type(base, adapted, tmp_path, dtype):
     path = tmp_path / "adapters.safetensors"
-    model = Mixer(config)
+    adapted("float32").save_lora(path)
+    base(dtype).load_lora(path)
+    adapted(dtype).save_lora(path)
+    base("float32").load_lora(path)
+
+
+def test_file_of_another_checkpoint(base, adapted, random_weights, tmp_path):
+    """A base of equal shapes and other weights would answer nonsense in silence."""
+    path = tmp_path / "adapters.safetensors"
+    adapted().save_lora(path)
+    model = random_weights(base(), seed=3)
+    before = [variable.numpy() for variable in model.weights]
+    with pytest.raises(ValueError, match="belongs to other weights.*from the checkpoint"):
+        model.load_lora(path)
+    assert lora_settings(model) is None
+    for variable, value in zip(model.weights, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    _change_metadata(base="[]")(path, *_contents(path))  # a file of before
+    model.load_lora(path)
+
+
+def test_several_labels_a_picture_come_with_the_head(base, adapted, tmp_path):
+    path = tmp_path / "adapters.safetensors"
+    model = adapted()
+    model.multi_label = True  # as `finetune` sets it
+    model.save_lora(path)
+    plain = base()
+    plain.load_lora(path)
+    assert plain.multi_label
+
+
+def test_mixers_take_adapters(tiny_mixer_config, tmp_path):
+    path = tmp_path / "adapters.safetensors"
+    model = Mixer(tiny_mixer_config)
     with pytest.raises(ValueError, match=r"Received: 'qkv'. Known: fc1, fc2"):
         model.add_lora(2)
     model.add_lora(2, targets="fc1")
     model.save_lora(path)
-    other = Mixer(dataclasses.replace(config, image_size=32))
+    other = Mixer(dataclasses.replace(tiny_mixer_config, image_size=32))
     with pytest.raises(ValueError, match=r"token_mixing/fc1/lora_kernel_a of shape \(16, 2\)"):
         other.load_lora(path)
     with pytest.raises(ValueError, match="model='ViT'"):
@@ -248,6 +273,8 @@ WHOLE = r"must be a whole file that `model.save_lora\(path\)` wrote"
         (_change_metadata(lora="no JSON"), WHOLE),
         (_change_metadata(labels=""), WHOLE),
         (_change_metadata(labels='["one"]'), "one name a class"),
+        (_change_metadata(base='["x"]'), WHOLE),
+        (_change_metadata(base="[1.0]"), "belongs to other weights"),
         (_change_tensor(QKV, lambda value: value * np.float32("nan")), f"NaN or.*{QKV}"),
         (_change_tensor(QKV, lambda value: value[:, :7]), rf"{QKV} of shape \(4, 7\)"),
         (_drop(QKV), f"{QKV} of shape no such tensor"),

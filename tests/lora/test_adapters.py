@@ -208,6 +208,18 @@ def test_views_of_an_adapted_model_are_adapted(model, images):
     assert np.abs(_outputs(tokens, images)["encoder_norm"] - before).max() > 1e-2
 
 
+def test_views_with_adapters_cannot_be_saved(image_model, tmp_path):
+    """FAULTS J2: their file could not be read, and a copy had lost the adapters."""
+    image_model.intermediates("pooled").save(tmp_path / "plain.keras")
+    keras.saving.load_model(tmp_path / "plain.keras")
+    image_model.add_lora(2, targets="fc1")
+    with pytest.raises(ValueError, match="'block_0' with adapters.*Save the `keras_vit` model"):
+        image_model.intermediates("pooled").save(tmp_path / "view.keras")
+    with pytest.raises(ValueError, match="'block_0' with adapters"):
+        keras.models.clone_model(image_model)
+    image_model.merge_lora().intermediates("pooled").save(tmp_path / "view.keras")
+
+
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_keras_file_keeps_adapters_and_original_kernels(
     tiny_config, random_weights, images, fresh_process, tmp_path, policy
@@ -299,3 +311,13 @@ def test_kernels_that_keras_cannot_adapt(model):
     model.quantize("float8")
     with pytest.raises(ValueError, match="quantized to 'float8'"):
         model.add_lora(2)
+
+
+def test_adapters_are_not_lost_where_layers_are_made_anew(tiny_config):
+    """FAULTS J2."""
+    axial = dataclasses.replace(tiny_config, axial=True, class_token=False, pool="mean")
+    model = ViT(axial)
+    model.add_lora(rank=2)
+    with pytest.raises(ValueError, match="Adapters stay with the layers.*merge_lora"):
+        model.with_image_size((16, 32))
+    model.merge_lora().with_image_size((16, 32))
