@@ -13,17 +13,23 @@ import tensorflow as tf
 import typer
 
 from keras_vit import __version__
+from keras_vit.cli.cache import cache
 from keras_vit.cli.console import guarded, say, show_notices
+from keras_vit.cli.download import download
 from keras_vit.cli.evaluate import evaluate
 from keras_vit.cli.export import export
 from keras_vit.cli.finetune import finetune
 from keras_vit.cli.list_models import list_models
 from keras_vit.cli.predict import predict
 from keras_vit.cli.show import show
+from keras_vit.cli.verify import verify
 
 COMMANDS = {
     "list": list_models,
     "show": show,
+    "download": download,
+    "verify": verify,
+    "cache": cache,
     "finetune": finetune,
     "evaluate": evaluate,
     "predict": predict,

@@ -25,6 +25,8 @@ from filelock import FileLock
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from keras_vit.files import replacing
+
 TRIES = 5
 FIRST_WAIT_SECONDS = 1.0
 TIMEOUT_SECONDS = 30.0
@@ -32,6 +34,10 @@ CHUNK_BYTES = 1 << 20
 RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 # What a connection raises when it breaks half-way.
 BROKEN_CONNECTION = (ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException)
+# Of a connection that could not be made, those that another try may mend.
+PASSING_REASONS = (ConnectionResetError, BrokenPipeError)
+# What a system answers when a file cannot grow: no space, a quota, a limit on sizes of files.
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class DownloadError(OSError):
@@ -63,7 +69,8 @@ def fetch_url(
         DownloadError: If there is no whole copy and none can be made.
     """
     target = cache_path(url, cache_dir)
-    if _is_whole(target):
+    if is_whole(target):
+        mark_used(record_path(target))
         return target
     if offline:
         state = "The copy there is damaged" if target.exists() else "There is no copy"
@@ -75,7 +82,7 @@ def fetch_url(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{target}.lock"):
-            if not _is_whole(target):  # Another process may have fetched it meanwhile.
+            if not is_whole(target):  # Another process may have fetched it meanwhile.
                 target.unlink(missing_ok=True)
                 _download(url, target, sha256)
     except DownloadError:
@@ -87,10 +94,24 @@ def fetch_url(
 
 def cache_path(url: str, cache_dir: str | os.PathLike | None = None) -> Path:
     """Return where the copy of `url` lies, whether or not it is there."""
-    root = cache_dir or os.environ.get("KERAS_VIT_CACHE") or "~/.cache/keras_vit"
     name = PurePosixPath(urllib.parse.unquote(urllib.parse.urlsplit(url).path)).name
     key = hashlib.sha256(url.encode()).hexdigest()[:16]
-    return Path(root).expanduser() / key / (name or "download")
+    return cache_folder(cache_dir) / key / (name or "download")
+
+
+def cache_folder(cache_dir: str | os.PathLike | None = None) -> Path:
+    """Return the folder of our own cache.
+
+    Args:
+        cache_dir: The folder itself. None: `$KERAS_VIT_CACHE`, or else `~/.cache/keras_vit`.
+    """
+    return Path(cache_dir or os.environ.get("KERAS_VIT_CACHE") or "~/.cache/keras_vit").expanduser()
+
+
+def mark_used(path: Path) -> None:
+    """Note that what `path` records was used now; a cache that cannot be written notes nothing."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
 
 
 def public_url(url: str) -> str:
@@ -103,7 +124,7 @@ def public_url(url: str) -> str:
 
 def disk_error(error: OSError, what: str, folder: Path) -> DownloadError:
     """Return the error for a cache folder that cannot be written."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in FULL_DISK:
         reason, remedy = f"No space left ({error.strerror})", "Free some"
     else:
         reason, remedy = f"Cannot write ({error.strerror or error})", "Check its permissions"
@@ -113,6 +134,11 @@ def disk_error(error: OSError, what: str, folder: Path) -> DownloadError:
     )
 
 
+def disown(target: Path) -> None:
+    """Have a cached file that was found to be damaged fetched again at its next use."""
+    _write_record(target, read_record(target) | {"size_bytes": None})
+
+
 def _download(url: str, target: Path, sha256: str | None) -> None:
     partial = target.with_name(f"{target.name}.incomplete")
     for attempt in range(TRIES):
@@ -120,10 +146,11 @@ def _download(url: str, target: Path, sha256: str | None) -> None:
             time.sleep(FIRST_WAIT_SECONDS * 2 ** (attempt - 1))
         try:
             _stream(url, partial, target)
-            _verify(partial, sha256, _read_record(target).get("md5"))
+            found = _verify(partial, sha256, read_record(target).get("md5"))
         except _TryAgainError as error:
             reason = error
         else:
+            _write_record(target, read_record(target) | {"sha256": found})
             partial.replace(target)
             return
     raise DownloadError(
@@ -134,7 +161,7 @@ def _download(url: str, target: Path, sha256: str | None) -> None:
 
 def _stream(url: str, partial: Path, target: Path) -> None:
     """Bring `partial` to its full length, from where an earlier try stopped if that is safe."""
-    known = _read_record(target)
+    known = read_record(target)
     # Without a strong ETag the rest could be that of another version of the file.
     start = partial.stat().st_size if known.get("etag") and partial.exists() else 0
     if start and start == known.get("size_bytes"):
@@ -182,12 +209,15 @@ def _open(request: urllib.request.Request, partial: Path) -> http.client.HTTPRes
             raise _TryAgainError(f"the server answered {error.code} {error.reason}") from error
         raise _refusal(error.code, where) from error
     except urllib.error.URLError as error:
+        if isinstance(error.reason, PASSING_REASONS):
+            raise _TryAgainError(f"the connection broke ({error.reason})") from error
         raise DownloadError(
             f"No connection to {urllib.parse.urlsplit(where).netloc}: {error.reason}. Check the "
             "network and HTTPS_PROXY, or give the path of a file that you fetched yourself."
         ) from error
-    except http.client.InvalidURL as error:
-        raise ValueError(f"`source` must be a valid URL. Received: {where!r}.") from error
+    except http.client.InvalidURL:
+        # The cause would quote what `public_url` leaves out.
+        raise ValueError(f"`source` must be a valid URL. Received: {where!r}.") from None
     except BROKEN_CONNECTION as error:
         raise _TryAgainError(f"the connection broke ({error})") from error
     if answer.headers.get_content_type() == "text/html":
@@ -226,15 +256,22 @@ def _copy(answer: http.client.HTTPResponse, file, advance: Callable[[int], None]
         advance(len(chunk))
 
 
-def _verify(partial: Path, sha256: str | None, md5: str | None) -> None:
-    algorithm, expected = ("sha256", sha256) if sha256 else ("md5", md5)
-    if not expected:
-        return
-    with partial.open("rb") as file:
-        found = hashlib.file_digest(file, algorithm).hexdigest()
-    if found != expected:
+def file_checksum(path: Path, algorithm: str) -> str:
+    """Return the hexadecimal checksum of a file by `"sha256"`, `"md5"` or `"sha1"`."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+def _verify(partial: Path, sha256: str | None, md5: str | None) -> str:
+    """Compare with what is known of the file, and return its sha256, for later comparisons."""
+    found = file_checksum(partial, "sha256")
+    expected, algorithm, seen = sha256, "sha256", found
+    if md5 and not sha256:
+        expected, algorithm, seen = md5, "md5", file_checksum(partial, "md5")
+    if expected and seen != expected:
         partial.unlink()
-        raise _TryAgainError(f"its {algorithm} should be {expected} and is {found}")
+        raise _TryAgainError(f"its {algorithm} should be {expected} and is {seen}")
+    return found
 
 
 def _check_space(partial: Path, size: int | None, start: int) -> None:
@@ -267,22 +304,26 @@ def _stated_md5(headers: http.client.HTTPMessage) -> str | None:
     return None
 
 
-def _record_path(target: Path) -> Path:
+def record_path(target: Path) -> Path:
+    """Return where the record of a cached file lies; its time is that of the last use."""
     return target.with_name(f"{target.name}.json")
 
 
-def _read_record(target: Path) -> dict:
+def read_record(target: Path) -> dict:
+    """Return `url` (without secrets), `size_bytes`, `sha256`, `md5`, `etag`: what is known."""
     try:
-        record = json.loads(_record_path(target).read_text(encoding="utf-8"))
+        record = json.loads(record_path(target).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}
 
 
 def _write_record(target: Path, record: dict) -> None:
-    _record_path(target).write_text(json.dumps(record), encoding="utf-8")
+    with replacing(record_path(target)) as temporary:
+        temporary.write_text(json.dumps(record), encoding="utf-8")
 
 
-def _is_whole(target: Path) -> bool:
-    size = _read_record(target).get("size_bytes")
+def is_whole(target: Path) -> bool:
+    """Whether a cached file is there, as long as it was when it arrived."""
+    size = read_record(target).get("size_bytes")
     return size is not None and target.is_file() and target.stat().st_size == size

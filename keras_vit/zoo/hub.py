@@ -2,9 +2,11 @@
 
 import difflib
 import errno
-import functools
 import os
-from collections.abc import Iterator
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import httpx2
@@ -18,13 +20,23 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from keras_vit.zoo import https
 from keras_vit.zoo.catalogue import close_candidates
-from keras_vit.zoo.https import DownloadError, disk_error
+from keras_vit.zoo.https import FULL_DISK, RETRIED_STATUSES, DownloadError, disk_error
+from keras_vit.zoo.hub_blobs import blob_of, delete_blob, is_checksum, is_sound, resume
 from keras_vit.zoo.rows import ModelRow
 
 # Configurations and safetensors of the top folder; pickled and other weights never.
 WANTED = ["config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json"]
 UNWANTED = ["*/*"]
+NOT_WRITABLE = (errno.EACCES, errno.EROFS, errno.EPERM)
+# The client itself goes on after a cut that it notices, and asks again for the head of a file.
+BROKEN_CONNECTION = (
+    httpx2.ReadError,
+    httpx2.WriteError,
+    httpx2.ReadTimeout,
+    httpx2.RemoteProtocolError,
+)
 
 
 def fetch_repository(
@@ -36,6 +48,8 @@ def fetch_repository(
     row: ModelRow | None = None,
 ) -> tuple[Path, str]:
     """Return the local folder of a repository's weights and its commit.
+
+    Each file's content is compared with its checksum before it is first used.
 
     Args:
         repository: `org/name`.
@@ -51,38 +65,71 @@ def fetch_repository(
     """
     cache = Path(cache_dir or constants.HF_HUB_CACHE).expanduser()
     token = _checked_token(token)
-
-    download = functools.partial(
-        snapshot_download,
-        repository,
-        revision=revision,
-        token=token,
-        cache_dir=cache,
-        local_files_only=offline,
-        ignore_patterns=UNWANTED,
-        library_name="keras_vit",
-    )
     what = f"{repository!r} at revision {revision or 'main'!r}"
+
+    def download() -> Path:
+        if not offline:
+            names = [name for name in _listed_sizes(repository, revision, cache) if _wanted(name)]
+            resume(repository, names, revision, token, cache)
+        folder = snapshot_download(
+            repository,
+            revision=revision,
+            token=token,
+            cache_dir=cache,
+            local_files_only=offline,
+            allow_patterns=WANTED,
+            ignore_patterns=UNWANTED,
+            library_name="keras_vit",
+        )
+        return Path(folder)
+
     try:
-        folder = Path(download(allow_patterns=WANTED))
+        folder = _patiently(download)
         damaged = _damaged_files(repository, folder, cache)
-        if damaged and offline:
-            paths = ", ".join(str(folder / name) for name in damaged)
-            raise DownloadError(
-                f"The cached copy of {what} is damaged, and the network is switched off: {paths}. "
-                "Call once online; it is then fetched again."
-            )
+        if damaged and not offline:
+            for path in damaged:
+                delete_blob(path)
+            folder = _patiently(download)
+            damaged = _damaged_files(repository, folder, cache)
         if damaged:
-            download(allow_patterns=damaged, force_download=True)
+            raise _damaged_error(damaged, what, offline)
     except DownloadError:
         raise
     except (OSError, httpx2.HTTPError, ValueError, RuntimeError) as error:
         # The client's own chain is four tracebacks long and says no more.
-        raise _explained(error, what, repository, cache, row) from None
+        there = list(_listed_sizes(repository, revision, cache))
+        raise _explained(error, what, repository, cache, row, there) from None
     if not any(folder.glob("*.safetensors")):
-        there = _listed_sizes(repository, folder.name, cache) or [p.name for p in folder.iterdir()]
+        there = _listed_sizes(repository, folder.name, cache) or [p.name for p in folder.glob("*")]
         raise _no_safetensors(what, sorted(there), row, revision)
     return folder, folder.name
+
+
+def _wanted(name: str) -> bool:
+    return "/" not in name and any(fnmatch(name, pattern) for pattern in WANTED)
+
+
+def _patiently(download: Callable[[], Path]) -> Path:
+    """Try a few times, with growing pauses, while the reason for a failure may pass."""
+    for attempt in range(1, https.TRIES):
+        try:
+            return download()
+        except (OSError, httpx2.HTTPError) as error:
+            if not any(_may_pass(cause) for cause in _causes(error)):
+                raise
+        time.sleep(https.FIRST_WAIT_SECONDS * 2 ** (attempt - 1))
+    return download()
+
+
+def _may_pass(error: BaseException) -> bool:
+    if isinstance(error, HfHubHTTPError):
+        return error.response.status_code in RETRIED_STATUSES
+    return isinstance(error, BROKEN_CONNECTION) or _has_wrong_length(error)
+
+
+def _has_wrong_length(error: BaseException) -> bool:
+    """Whether the client says so; it has no class for it."""
+    return isinstance(error, OSError) and str(error).startswith("Consistency check failed")
 
 
 def _no_safetensors(
@@ -119,22 +166,47 @@ def _checked_token(token: str | bool | None) -> str | bool | None:
     return token or None
 
 
-def _listed_sizes(repository: str, commit: str, cache: Path) -> dict[str, int]:
-    """Return the sizes of a commit's files as the Hub listed them; empty if never listed."""
+def _listed_sizes(repository: str, revision: str | None, cache: Path) -> dict[str, int]:
+    """Return the sizes of a revision's files as the Hub listed them; empty if never listed."""
     try:
-        tree = get_cached_repo_tree(repository, revision=commit, cache_dir=cache)
-    except CachedRepoTreeNotFoundError:
+        tree = get_cached_repo_tree(repository, revision=revision, cache_dir=cache)
+    except (CachedRepoTreeNotFoundError, ValueError):  # or a name that is none
         return {}
     return {file.path: file.size for file in tree}
 
 
-def _damaged_files(repository: str, folder: Path, cache: Path) -> list[str]:
-    """Return the names of cached files whose size is not the listed one."""
+def _damaged_files(repository: str, folder: Path, cache: Path) -> list[Path]:
+    """Return the wanted files of a snapshot whose content is not what it should be."""
     sizes = _listed_sizes(repository, folder.name, cache)
-    paths = {name: folder / name for name in sizes}
-    return [
-        name for name, path in paths.items() if path.exists() and path.stat().st_size != sizes[name]
-    ]
+    damaged = []
+    for path in sorted(folder.glob("*")):
+        blob = blob_of(path)
+        if not _wanted(path.name) or not blob.exists():
+            continue
+        if is_checksum(blob.name):
+            sound = is_sound(blob)
+        else:  # A cache without links, as on some systems: only sizes can be compared.
+            sound = blob.stat().st_size == sizes.get(path.name, blob.stat().st_size)
+        if not sound:
+            damaged.append(path)
+    return damaged
+
+
+def _damaged_error(damaged: list[Path], what: str, offline: bool) -> DownloadError:
+    """Return the error for files that are still not what the Hub says; they do not stay."""
+    if offline:
+        paths = ", ".join(str(path) for path in damaged)
+        return DownloadError(
+            f"The cached copy of {what} is damaged, and the network is switched off: {paths}. "
+            "Call once online; it is then fetched again."
+        )
+    lines = [f"{path.name}, which should have checksum {blob_of(path).name}" for path in damaged]
+    for path in damaged:
+        delete_blob(path)
+    return DownloadError(
+        f"{what} arrived damaged, twice: {'; '.join(lines)}. What came was deleted. Try again "
+        "later; if it stays so, a proxy on the way, or the repository itself, is at fault."
+    )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -144,12 +216,17 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _explained(
-    error: Exception, what: str, repository: str, cache: Path, row: ModelRow | None
+    error: Exception,
+    what: str,
+    repository: str,
+    cache: Path,
+    row: ModelRow | None,
+    there: list[str],
 ) -> Exception:
     """Return our error, with a remedy, for one of the client's."""
     for cause in _causes(error):
         if isinstance(cause, HfHubHTTPError):
-            return DownloadError(_answered(cause, what, repository, row))
+            return DownloadError(_answered(cause, what, repository, row, there))
         if isinstance(cause, httpx2.HTTPError):
             return DownloadError(
                 f"There is no folder {repository!r} here, so it was taken for a repository of the "
@@ -157,6 +234,12 @@ def _explained(
                 f"is not whole in the cache, {cache}. Check the name, the network, HTTPS_PROXY and "
                 "HF_ENDPOINT, or give the path of files that you fetched yourself."
             )
+    if _has_wrong_length(error):
+        return DownloadError(
+            f"{what}: a file does not have the length that the Hub states, {https.TRIES} times. "
+            "What came was deleted. Try again later; if it stays so, a proxy on the way, or the "
+            "repository itself, is at fault."
+        )
     if isinstance(error, LocalEntryNotFoundError):
         return DownloadError(
             f"{what} is not whole in the cache, {cache}, and the network is switched off. "
@@ -164,20 +247,16 @@ def _explained(
             f"`hf download {repository}`, or the same call. If it lies in another cache, name that "
             "by `cache_dir=` or HF_HOME."
         )
-    if isinstance(error, OSError) and error.errno in (
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EACCES,
-        errno.EROFS,
-        errno.EPERM,
-    ):
+    if isinstance(error, OSError) and error.errno in (*FULL_DISK, *NOT_WRITABLE):
         return disk_error(error, what, cache)
     if isinstance(error, ValueError):
         return ValueError(f"`source` is no repository of the Hub. Received: {what}. {error}")
     return DownloadError(f"{what} could not be fetched: {error}")
 
 
-def _answered(error: HfHubHTTPError, what: str, repository: str, row: ModelRow | None) -> str:
+def _answered(
+    error: HfHubHTTPError, what: str, repository: str, row: ModelRow | None, there: list[str]
+) -> str:
     """Return what an answer of the Hub means for the user."""
     page = f"{constants.ENDPOINT}/{repository}"
     status = error.response.status_code
@@ -207,7 +286,11 @@ def _answered(error: HfHubHTTPError, what: str, repository: str, row: ModelRow |
             f"repository at {constants.ENDPOINT}/settings/tokens, or {sign_in} with another."
         )
     if status == 404:
-        return f"{what}: a listed file is gone (status 404). See {page}/tree/main, and try again."
+        path = urllib.parse.unquote(error.response.request.url.path)
+        return (
+            f"{what}: a listed file is gone (status 404): {path.rpartition('/')[2]}. Listed are: "
+            f"{', '.join(sorted(there)) or 'none'}. See {page}/tree/main, and try again."
+        )
     if status == 429:
         return f"{what}: too many requests (status 429). Wait, or {sign_in} for a higher limit."
     return f"{what}: the Hub is out of order (status {status}). Try again later."

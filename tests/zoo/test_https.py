@@ -1,25 +1,38 @@
 import base64
 import hashlib
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import traceback
+import urllib.error
+import urllib.request
 
 import pytest
+from fetch_process import PACKAGE, FetchProcess, summary
 from hub_server import HubServer, PlainFile
 
 from keras_vit.zoo import https
-from keras_vit.zoo.https import DownloadError, cache_path, fetch_url, public_url
+from keras_vit.zoo.https import (
+    DownloadError,
+    cache_path,
+    disown,
+    fetch_url,
+    public_url,
+    read_record,
+)
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 PATH = "/models/weights.npz"
 # A process with nothing but the module: the package itself takes seconds to import.
 FETCH_ALONE = """
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("https", sys.argv[1])
-https = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(https)
+import sys, types
+package = types.ModuleType("keras_vit")
+package.__path__ = [sys.argv[1]]
+sys.modules["keras_vit"] = package
+from keras_vit.zoo import https
 https.CHUNK_BYTES = 1 << 16
 print(https.fetch_url(sys.argv[2], sys.argv[3]))
 """
@@ -41,7 +54,7 @@ def serve(server, **behaviour):
 
 def fetch_in_process(url, cache):
     return subprocess.Popen(
-        [sys.executable, "-c", FETCH_ALONE, https.__file__, url, str(cache)],
+        [sys.executable, "-c", FETCH_ALONE, str(PACKAGE), url, str(cache)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -185,6 +198,18 @@ def test_no_space(server, tmp_path, monkeypatch):
     assert not cache_path(url, tmp_path).exists()
 
 
+def test_a_limit_on_the_size_of_files(server, tmp_path):
+    """As a full disk shows itself in the middle of a file; what arrived is gone on with."""
+    url = serve(server)
+    with FetchProcess(server, tmp_path) as process:
+        message = process.fetch(url, largest_file=len(CONTENT) // 2)["message"]
+        assert "No space left (File too large)" in message
+        assert "choose another folder by `cache_dir=`, KERAS_VIT_CACHE" in message
+        assert not cache_path(url, tmp_path / "keras_vit").exists()
+        assert process.fetch(url)["files"] == summary({"weights.npz": CONTENT})
+    assert ranges(server) == [None, f"bytes={len(CONTENT) // 2}-"]
+
+
 def test_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(DownloadError, match=r"Cannot write \(Not a directory\).*`cache_dir=`"):
@@ -233,3 +258,47 @@ def test_secrets_of_a_url_are_never_shown(server, tmp_path, monkeypatch):
     assert "secret" not in str(error.value)
     path = fetch_url(f"{server.url}{PATH}?signature=secret", tmp_path)
     assert "secret" not in path.with_name(path.name + ".json").read_text()
+
+
+@pytest.mark.parametrize("url", ["https://user:secret@example.org", "https://x.org/a?b= secret"])
+def test_what_is_no_url_is_not_quoted_by_the_cause(tmp_path, url):
+    """FAULTS K2: the whole traceback has no secrets."""
+    with pytest.raises(ValueError, match="`source` must be a valid URL") as error:
+        fetch_url(url, tmp_path)
+    assert "secret" not in "".join(traceback.format_exception(error.value))
+
+
+def test_record_keeps_the_checksum_of_what_arrived(server, tmp_path):
+    path = fetch_url(serve(server, states_md5=False), tmp_path)
+    record = read_record(path)
+    assert record["sha256"] == hashlib.sha256(CONTENT).hexdigest()
+    assert (record["size_bytes"], record["url"]) == (len(CONTENT), server.url + PATH)
+    used = path.with_name("weights.npz.json")
+    os.utime(used, (0, 0))
+    fetch_url(server.url + PATH, tmp_path)
+    assert time.time() - used.stat().st_mtime < 60
+
+
+def test_a_disowned_file_is_fetched_again(server, tmp_path):
+    path = fetch_url(serve(server), tmp_path)
+    path.write_bytes(CONTENT[::-1])
+    disown(path)
+    with pytest.raises(DownloadError, match="damaged"):
+        fetch_url(server.url + PATH, tmp_path, offline=True)
+    assert fetch_url(server.url + PATH, tmp_path).read_bytes() == CONTENT
+
+
+def test_a_connection_that_is_reset_at_once_is_tried_again(server, tmp_path, monkeypatch):
+    url, real, failures = (
+        serve(server),
+        urllib.request.urlopen,
+        [ConnectionResetError(104, "reset")],
+    )
+
+    def urlopen(*arguments, **keywords):
+        if failures:
+            raise urllib.error.URLError(failures.pop())
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    assert fetch_url(url, tmp_path).read_bytes() == CONTENT

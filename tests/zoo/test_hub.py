@@ -1,16 +1,20 @@
 """The real Hub client against a server on this machine, in processes of its own."""
 
 import errno
+import subprocess
+import sys
 
 import pytest
-from hub_server import GOOD_TOKEN, FetchProcess, HubServer, Repository
+from fetch_process import FetchProcess, summary
+from hub_server import FIRST_FILES, FOREIGN, GOOD_TOKEN, READ_TOKEN, HubServer, Repository
 
 from keras_vit.zoo import hub
 from keras_vit.zoo.https import DownloadError
 
 OLD, NEW, ONLY = "a" * 40, "b" * 40, "c" * 40
 LARGE = "google/vit-large-patch16-224"
-MODEL = {"config.json": b"{}", "preprocessor_config.json": b"{}", "model.safetensors": b"weights"}
+WEIGHTS = "model.safetensors"
+MODEL = {"config.json": b"{}", "preprocessor_config.json": b"{}", WEIGHTS: b"weights"}
 PICKLED = {"config.json": b"{}", "pytorch_model.bin": b"pickle", "tf_model.h5": b"hdf5"}
 ENTIRE = MODEL | PICKLED | {"onnx/model.safetensors": b"not wanted", "README.md": b"# card"}
 
@@ -39,6 +43,7 @@ def server():
                 {OLD: PICKLED, NEW: PICKLED | MODEL}, {"main": OLD, "refs/pr/2": NEW}
             ),
             "org/pickled": repository(PICKLED),
+            "org/card": repository({"README.md": b"# card"}),
             "google/vit-large-patch32-224-in21k": repository(PICKLED),
             "org/private": repository(ENTIRE, access="private"),
             "org/gated": repository(ENTIRE, access="gated"),
@@ -56,19 +61,19 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(server, home):
-    with FetchProcess(server.url, home) as client:
+    with FetchProcess(server, home) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def offline_client(server, home):
-    with FetchProcess(server.url, home, sockets=False, HF_HUB_OFFLINE="1") as client:
+    with FetchProcess(server, home, sockets=False, HF_HUB_OFFLINE="1") as client:
         yield client
 
 
 def test_fetches_configurations_and_safetensors_only(client, server):
     fetched = client.fetch("org/good")
-    assert fetched["files"] == {name: content.decode() for name, content in MODEL.items()}
+    assert fetched["files"] == summary(MODEL)
     assert fetched["origin"] == {
         "source": "hf://org/good",
         "revision": NEW,
@@ -96,7 +101,7 @@ def test_sharded(client):
 def test_revision_pins_the_snapshot(client, arguments):
     """FAULTS K2."""
     fetched = client.fetch(**arguments)
-    assert fetched["files"]["model.safetensors"] == "old weights"
+    assert fetched["files"] == summary(MODEL | {WEIGHTS: b"old weights"})
     assert fetched["origin"]["revision"] == OLD
 
 
@@ -125,6 +130,7 @@ def test_pickled_repository_says_how_to_convert(client):
     assert failed["error"] == "DownloadError"
     assert "It has: config.json, pytorch_model.bin, tf_model.h5." in failed["message"]
     assert "save_pretrained(folder)" in failed["message"]
+    assert "It has: README.md." in client.fetch("org/card")["message"]
     failed = client.fetch("vit_large_patch32_224.orig_in21k_hub")
     assert "vit_large_patch32_224.orig_in21k is Google's own file" in failed["message"]
 
@@ -149,7 +155,10 @@ def test_pickled_repository_says_how_to_convert(client):
         ({"source": "org/forbidden", "token": GOOD_TOKEN}, ("status 403", "settings/tokens")),
         ({"source": "org/good@v2"}, ("'v2': no such revision", "/org/good/tree/main")),
         ({"source": f"{LARGE}@v2"}, ("no such revision", "Known to the zoo: 'refs/pr/2'")),
-        ({"source": "org/lost"}, ("a listed file is gone (status 404)",)),
+        (
+            {"source": "org/lost"},
+            ("a listed file is gone (status 404): config.json.", "README.md, config.json, model."),
+        ),
         ({"source": "org/broken"}, ("out of order (status 503)",)),
         ({"source": "hf://org/..name"}, ("`source` is no repository of the Hub",)),
     ],
@@ -159,11 +168,12 @@ def test_failures_are_told_apart(client, arguments, phrases):
     assert failed["error"] == ("ValueError" if ".." in arguments["source"] else "DownloadError")
     for phrase in phrases:
         assert phrase in failed["message"]
+    assert client.fetch("org/good")["files"] == summary(MODEL)
 
 
 def test_private_repository_with_its_token(client):
     fetched = client.fetch("org/private", token=f"{GOOD_TOKEN}\n")
-    assert fetched["files"]["model.safetensors"] == "weights"
+    assert fetched["files"] == summary(MODEL)
     assert GOOD_TOKEN not in str(fetched)
 
 
@@ -188,7 +198,7 @@ def test_cut_cached_file_is_fetched_again(client, offline_client, home):
         failed = offline_client.fetch("org/good")
         assert "is damaged" in failed["message"]
         assert weights in failed["message"]
-        assert client.fetch("org/good")["files"]["model.safetensors"] == "weights"
+        assert client.fetch("org/good")["files"] == summary(MODEL)
 
 
 def test_offline_loads_what_is_cached(client, offline_client):
@@ -221,7 +231,7 @@ def test_cache_dir(client, tmp_path):
 def test_no_connection(home):
     with HubServer() as server:
         closed = server.url
-    with FetchProcess(closed, home) as client:
+    with FetchProcess(server, home) as client:
         message = client.fetch("org/none")["message"]
         assert "no folder 'org/none' here" in message
         assert f"no connection to {closed} (ConnectError)" in message
@@ -239,3 +249,58 @@ def test_disk_failures(monkeypatch, tmp_path, number, message):
     monkeypatch.setattr(hub, "snapshot_download", fail)
     with pytest.raises(DownloadError, match=f"{message}.*as the system says"):
         hub.fetch_repository("org/good", cache_dir=tmp_path)
+
+
+# What the server needs for uploads is checked here with the bare client.
+UPLOAD = """
+import sys
+import huggingface_hub as hub
+folder, *tokens = sys.argv[1:]
+api = hub.HfApi()
+api.create_repo("org/new", private=True)
+api.create_repo("org/new", private=True, exist_ok=True)
+api.upload_folder(repo_id="org/new", folder_path=folder)
+api.create_branch("org/new", branch="tests/b")
+api.upload_file(
+    repo_id="org/new", path_or_fileobj=b"{}", path_in_repo="preprocessor_config.json",
+    revision="tests/b",
+)
+print(api.upload_folder(repo_id="org/new", folder_path=folder).oid)
+print(api.upload_file(
+    repo_id="org/new", path_or_fileobj=b"new", path_in_repo="README.md", create_pr=True
+).pr_revision)
+for name, token in [("org/more", token) for token in tokens] + [("foreign/more", None)]:
+    try:
+        api.create_repo(name, token=token)
+    except hub.errors.HfHubHTTPError as error:
+        print(error.response.status_code)
+"""
+
+
+def test_upload_then_load(server, client, tmp_path):
+    """The real client creates a private repository, a branch and a pull request."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    files = {"config.json": b"{}", WEIGHTS: bytes(range(256)) * 100, "README.md": b"# card"}
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    done = subprocess.run(
+        [sys.executable, "-c", UPLOAD, folder, READ_TOKEN, "hf_wrong"],
+        env=server.environment(tmp_path / "home", HF_TOKEN=GOOD_TOKEN),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    uploaded = server.repositories["org/new"]
+    assert done.stdout.split() == [uploaded.references["main"], "refs/pr/1", "403", "401", "403"]
+    assert not {"org/more", f"{FOREIGN}/more"} & server.repositories.keys()
+    assert uploaded.access == "private"
+    assert server.files_of("org/new") == FIRST_FILES | files
+    assert server.files_of("org/new", "refs/pr/1")["README.md"] == b"new"
+
+    assert "a private one" in client.fetch("org/new")["message"]
+    wanted = {name: files[name] for name in ("config.json", WEIGHTS)}
+    fetched = client.fetch("org/new", token=GOOD_TOKEN)
+    assert fetched["files"] == summary(wanted)
+    branch = client.fetch("org/new@tests/b", token=GOOD_TOKEN)
+    assert branch["files"] == summary(wanted | {"preprocessor_config.json": b"{}"})
