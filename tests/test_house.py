@@ -40,7 +40,10 @@ NUMPY_ONLY = [
     *(PACKAGE / "resample.py", *sorted((PACKAGE / "zoo").glob("*"))),
 ]
 # Found by name in every mirror: a test file that checks a property across modules.
-ACROSS = {"test_house.py", "test_pretrained_memory.py", "test_examples.py", "test_readme.py"}
+ACROSS = {
+    *("test_house.py", "test_pretrained_memory.py", "test_examples.py", "test_readme.py"),
+    "test_mutations.py",
+}
 
 
 def _name(path: pathlib.Path) -> str:

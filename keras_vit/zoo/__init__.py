@@ -5,6 +5,7 @@ from pathlib import Path
 from keras_vit.zoo import (
     big_vision_npz,
     hf_safetensors,
+    keras_hub_h5,
     mixer_npz,
     native,
     official_npz,
@@ -24,6 +25,7 @@ READERS = {
         official_npz,
         mixer_npz,
         big_vision_npz,
+        keras_hub_h5,
     )
 }
 
@@ -51,6 +53,10 @@ def read_checkpoint(path: str | Path, overrides: dict | None = None) -> Checkpoi
             f"wrong type, or a tensor the wrong rank ({error})",
             "Compare them with those of the checkpoint's publisher.",
         ) from error
+    except ValueError as error:
+        if type(error) is not ValueError or str(tensors.path) in str(error):
+            raise
+        raise ValueError(f"{tensors.path}: {error}") from error
     said = config_json.get("model_type") or config_json.get("architecture") if config_json else None
     raise ValueError(
         f"{path} has a layout that no reader knows ({', '.join(READERS)}). config.json says: "

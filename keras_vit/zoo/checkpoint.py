@@ -11,7 +11,10 @@ from keras_vit.config import ModelConfig, PreprocessingConfig, ViTConfig
 from keras_vit.zoo import keymap
 from keras_vit.zoo.keymap import Rule
 from keras_vit.zoo.tensor_files import TensorFile
-from keras_vit.zoo.variables import variable_shapes
+from keras_vit.zoo.variables import count_parameters, variable_shapes
+
+# Several times those of the largest ViT. A damaged number must not fill the memory with names.
+MOST_LAYERS, MOST_PARAMETERS = 1000, 10**11
 
 
 class MissingWeightsError(ValueError):
@@ -91,7 +94,7 @@ class Checkpoint:
                 f"{value.dtype}. Quantized and other converted files are not read: take the "
                 "original."
             )
-        return value
+        return value.astype(np.float32, copy=False)  # parts of two dtypes have none in common
 
     def check(self, strict: bool = True) -> list[str]:
         """Compare names and shapes with what the architecture needs; reads no tensor.
@@ -148,7 +151,14 @@ def source_config(
     for name in overrides:
         if name not in known:
             raise unknown_name("config field", name, known)
-    return kind(**fields | overrides)
+    config = kind(**fields | overrides)
+    layers = config.num_layers + sum(getattr(config, "stem_layers", None) or ())
+    if layers > MOST_LAYERS or count_parameters(config) > MOST_PARAMETERS:
+        raise ValueError(
+            f"A model must have at most {MOST_LAYERS} layers and {MOST_PARAMETERS:.0e} parameters. "
+            f"Received: {config}. Check the numbers in its config.json."
+        )
+    return config
 
 
 def square_image_size(path: object, patches: int, patch_size: Sequence[int]) -> Pair:

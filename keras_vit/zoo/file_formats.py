@@ -6,6 +6,7 @@ from pathlib import Path
 
 WEIGHTS_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
+KERAS_WEIGHTS_NAME = "model.weights.h5"
 NEVER_READ_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 
 CONVERT = (
@@ -21,7 +22,6 @@ LOOKALIKES = (
     (b"<html", "a web page, not weights", "Download the file itself, not its page."),
     (b"<?xml", "a server's answer in XML, not weights", "Check the address."),
     (b"\x93numpy", "one bare .npy array, not an .npz of named ones", "Save with np.savez."),
-    (b"\x89hdf", "an HDF5 file, which this reader does not know", CONVERT),
     *(
         (bytes([0x80, protocol]), "a Python pickle, whatever its name says", CONVERT_PICKLE)
         for protocol in (2, 3, 4, 5)
@@ -37,7 +37,14 @@ class WeightFileError(ValueError):
 
 
 def file_format(path: Path) -> str:
-    """Return `"npz"`, `"safetensors"` or `"index"`, or raise the error that fits the file."""
+    """Return `"npz"`, `"safetensors"`, `"index"` or `"h5"`, or raise the error that fits the file.
+
+    Args:
+        path: Its name tells nothing: the first bytes do.
+
+    Raises:
+        WeightFileError: If it is none of them.
+    """
     with path.open("rb") as file:
         start = file.read(64)
     if not start:
@@ -49,6 +56,8 @@ def file_format(path: Path) -> str:
         return "safetensors"
     if start.lstrip()[:1] == b"{":
         return "index"
+    if start.startswith(b"\x89HDF\r\n\x1a\n"):
+        return "h5"
     for first_bytes, what, remedy in LOOKALIKES:
         if start.lstrip().lower().startswith(first_bytes):
             raise WeightFileError(path, f"is {what}", remedy)
