@@ -9,7 +9,8 @@ import math
 from keras_vit.base_config import ImageModelConfig, json_values
 from keras_vit.checks import Pair, check_choice, check_integer, check_whole_patches, is_real
 
-POOLS = ("token", "mean", "map")
+POOLS = ("token", "mean", "map", "token_mean")
+REPRESENTATIONS = ("tanh", "linear")
 POSITION_EMBEDDING_NAMES = ("learned", "learned_2d", "sincos_2d", "relative", "none")
 POSITION_INSERTIONS = ("input", "every_block", "every_block_shared")
 FINAL_NORMS = ("encoder", "pool", "none")
@@ -65,10 +66,13 @@ class ViTConfig(ImageModelConfig):
             (LayerScale, arXiv 2103.17239), or None for no scale.
         final_norm: The last LayerNormalization: of the `"encoder"`'s tokens, of the pooled vector
             (`"pool"`; timm's `fc_norm`), or `"none"`.
-        pool: `"token"` (the first token), `"mean"` (mean of the patch tokens) or `"map"`
-            (attention of one learned query; arXiv 2106.04560).
-        representation_size: Width of the tanh layer before the head (`pre_logits` of the
-            paper's pre-training head, section 3.1), or None for no such layer.
+        pool: `"token"` (the first token), `"mean"` (mean of the patch tokens), `"map"`
+            (attention of one learned query; arXiv 2106.04560) or `"token_mean"` (the first two
+            side by side, twice as wide; DINOv2's classifiers, arXiv 2304.07193).
+        representation_size: Width of the layer before the head (`pre_logits` of the paper's
+            pre-training head, section 3.1), or None for no such layer.
+        representation: What that layer is: `"tanh"` as in the paper, or `"linear"`, without a
+            bias (the projection of CLIP's image tower, arXiv 2103.00020).
         layer_norm_epsilon: Epsilon of every LayerNormalization.
         dropout_rate: After the position embedding and every dense layer but `qkv`
             (paper, B.1).
@@ -109,6 +113,7 @@ class ViTConfig(ImageModelConfig):
     final_norm: str = "encoder"
     pool: str = "token"
     representation_size: int | None = None
+    representation: str = "tanh"
     layer_norm_epsilon: float = 1e-6
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
@@ -129,12 +134,15 @@ class ViTConfig(ImageModelConfig):
             self.set_integer("representation_size", 1, none_or)
         for name, known in (
             ("pool", POOLS),
+            ("representation", REPRESENTATIONS),
             ("position_embedding", POSITION_EMBEDDING_NAMES),
             ("position_insertion", POSITION_INSERTIONS),
             ("final_norm", FINAL_NORMS),
             ("stem_numerics", STEM_NUMERICS),
         ):
             check_choice(name, getattr(self, name), known)
+        if self.representation_size is None:
+            object.__setattr__(self, "representation", "tanh")  # one spelling a model
         init = self.layer_scale_init
         if init is not None and not (is_real(init) and math.isfinite(init)):
             self.refuse(
@@ -167,9 +175,9 @@ class ViTConfig(ImageModelConfig):
         object.__setattr__(self, "stem_layers", layers)
 
     def _check_tokens(self):
-        if self.pool == "token" and not self.class_token:
+        if self.pool in ("token", "token_mean") and not self.class_token:
             raise ValueError(
-                "`pool='token'` reads the class token, but `class_token=False`. "
+                f"`pool={self.pool!r}` reads the class token, but `class_token=False`. "
                 "Use `pool='mean'` or `pool='map'`, or `class_token=True`."
             )
         if self.distillation_token and (self.pool != "token" or self.representation_size):
@@ -217,6 +225,11 @@ class ViTConfig(ImageModelConfig):
         """Pixels a cell of what is cut into patches: the root has 4, each stage after the first
         doubles them."""
         return 1 if self.stem_layers is None else 2 ** max(2, 1 + len(self.stem_layers))
+
+    @property
+    def pooled_dim(self) -> int:
+        """Width of the vector that stands for a picture."""
+        return 2 * self.hidden_dim if self.pool == "token_mean" else self.hidden_dim
 
     @property
     def num_prefix_tokens(self) -> int:

@@ -45,7 +45,7 @@ class ViT(ImageModel):
 
     Returns:
         float32 logits `(batch, num_classes)`; with `num_classes=0` the features
-        `(batch, representation_size or hidden_dim)`.
+        `(batch, representation_size or pooled_dim)`.
 
     Raises:
         ValueError: If `labels` are not one a class.
@@ -234,7 +234,8 @@ def _head(config: ViTConfig, policy: keras.DTypePolicy) -> Iterator[keras.layers
     if config.representation_size is not None:
         yield keras.layers.Dense(
             config.representation_size,
-            activation="tanh",
+            activation="tanh" if config.representation == "tanh" else None,
+            use_bias=config.representation == "tanh",
             kernel_initializer="lecun_normal",
             dtype=policy,
             name="pre_logits",

@@ -63,6 +63,8 @@ def test_sizes_become_pairs_and_the_grid_keeps_its_aspect():
         ({"axial": True}, "needs a grid of patches alone.*class_token=True"),
         ({"distillation_token": True, "representation_size": 4}, "no `representation_size`"),
         ({"distillation_token": True, "pool": "mean"}, "needs `pool='token'`"),
+        ({"class_token": False, "pool": "token_mean"}, "`pool='token_mean'` reads the class token"),
+        ({"representation": "relu"}, "Unknown `representation`"),
     ],
 )
 def test_errors_name_argument_value_and_remedy(fields, message):
@@ -142,3 +144,7 @@ def test_wrong_types(fields, message):
 def test_statistics_are_finite():
     with pytest.raises(ValueError, match="one finite number a channel"):
         PreprocessingConfig(mean=(float("nan"),) * 3)
+
+
+def test_one_spelling_without_a_representation():
+    assert dataclasses.replace(BASE, representation="linear") == BASE

@@ -24,7 +24,7 @@ LADDER = [
     {"image_model"},
     {"model", "mixer"},
     {"zoo"},
-    {"pretrained"},
+    {"pretrained", "saving"},
     {"augment"},
     {"data", "training", "evaluation", "exporters"},
     {"recipes"},

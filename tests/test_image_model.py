@@ -37,6 +37,8 @@ VITS = [
     {"embedding_norm": True, "patch_bias": False, "activation": "quick_gelu"},
     {"final_norm": "pool", "pool": "mean", "class_token": False},
     {"final_norm": "none"},
+    {"pool": "token_mean", "final_norm": "pool", "num_register_tokens": 1},
+    {"num_classes": 0, "representation_size": 7, "representation": "linear"},
     {"position_embedding": "learned_2d", "image_size": (16, 32)},
     {"position_embedding": "sincos_2d", "image_size": (16, 32)},
     {"position_embedding": "relative", "image_size": (16, 32)},

@@ -17,7 +17,14 @@ from keras_vit.layers.attention import SelfAttention
 from keras_vit.layers.axial_block import AxialBlock
 from keras_vit.layers.drop_path import DropPath
 from keras_vit.layers.encoder_block import EncoderBlock
-from keras_vit.layers.heads import HEADS, AttentionPool, DistillationHead, MeanPool, TokenPool
+from keras_vit.layers.heads import (
+    HEADS,
+    AttentionPool,
+    DistillationHead,
+    MeanPool,
+    TokenMeanPool,
+    TokenPool,
+)
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mixer_block import MixerBlock
 from keras_vit.layers.mlp import MLP
@@ -52,5 +59,6 @@ __all__ = [
     "ResNetStem",
     "SelfAttention",
     "SinCos2DPositionEmbedding",
+    "TokenMeanPool",
     "TokenPool",
 ]

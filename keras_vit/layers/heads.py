@@ -78,6 +78,30 @@ class MeanPool(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
+class TokenMeanPool(MeanPool):
+    """Represent a picture by its class token and the mean of its patch tokens, side by side.
+
+    Args:
+        num_prefix_tokens: Tokens before the patches, the class token first.
+
+    Call arguments:
+        tokens: `(batch, tokens, hidden_dim)`, prefix tokens first.
+
+    Returns:
+        `(batch, 2 * hidden_dim)`.
+
+    Reference:
+        Oquab et al., DINOv2, arXiv 2304.07193; transformers' `Dinov2ForImageClassification`.
+    """
+
+    def call(self, tokens):
+        return ops.concatenate([tokens[:, 0], super().call(tokens)], axis=-1)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], 2 * input_shape[-1])
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
 class AttentionPool(CompositeLayer):
     """Represent a picture by what one learned query attends to, and an MLP ("MAP head").
 
@@ -191,7 +215,12 @@ class AttentionPool(CompositeLayer):
 
 
 # Each represents a picture by one vector; `of` makes it from a configuration.
-HEADS = {"token": TokenPool, "mean": MeanPool, "map": AttentionPool}
+HEADS = {
+    "token": TokenPool,
+    "mean": MeanPool,
+    "map": AttentionPool,
+    "token_mean": TokenMeanPool,
+}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -57,10 +57,11 @@ def _vit(config: ViTConfig) -> Shapes:
     if config.pool == "map":
         shapes |= _attention_pool(config)
     if config.final_norm == "pool":
-        shapes |= _norm("pool_norm", dim)
-    features = config.representation_size or dim
+        shapes |= _norm("pool_norm", config.pooled_dim)
+    features = config.representation_size or config.pooled_dim
     if config.representation_size:
-        shapes |= _dense("pre_logits", dim, features)
+        has_bias = config.representation == "tanh"
+        shapes |= _dense("pre_logits", config.pooled_dim, features, bias=has_bias)
     if config.num_classes:
         heads = ("class", "distillation") if config.distillation_token else ("",)
         for head in heads:

@@ -230,6 +230,13 @@ CASES = {
         output_shape=(8,),
         weights={},
     ),
+    "token_mean_pool": dict(
+        layer_class=layers.TokenMeanPool,
+        arguments={"num_prefix_tokens": 2},
+        input_shape=(5, 8),
+        output_shape=(16,),
+        weights={},
+    ),
 }
 
 

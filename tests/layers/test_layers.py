@@ -286,6 +286,8 @@ def test_mean_pool_leaves_out_prefix_tokens():
     pooled = layers.MeanPool(1)(tokens)
     np.testing.assert_allclose(pooled[0], tokens[0, 1:].mean(0))
     np.testing.assert_array_equal(layers.TokenPool()(tokens), tokens[:, 0])
+    both = layers.TokenMeanPool(2)(tokens)
+    np.testing.assert_allclose(both[0], [*tokens[0, 0], *tokens[0, 2:].mean(0)])
 
 
 def test_no_layer_is_a_lambda(tiny_config):
