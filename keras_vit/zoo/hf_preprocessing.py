@@ -1,13 +1,14 @@
 """transformers' `preprocessor_config.json`, to and from our `PreprocessingConfig`.
 
-Missing keys mean the defaults of `ViTImageProcessor`: bilinear, squashed to the model's size,
-divided by 255, mean and deviation 0.5. transformers resizes as PIL does, with antialiasing.
+Missing keys mean the defaults of the image processor's class. transformers resizes as PIL does,
+with antialiasing.
 """
 
 import math
+import re
 import warnings
 
-from keras_vit.checks import Pair, as_pair
+from keras_vit.checks import Pair, as_pair, is_real
 from keras_vit.config import PreprocessingConfig
 
 FILE_NAME = "preprocessor_config.json"
@@ -17,9 +18,30 @@ PIL_OF_INTERPOLATION = {name: number for number, name in INTERPOLATION_OF_PIL.it
 # without antialiasing, the exact fraction of a crop).
 OWN_KEY = "keras_vit"
 
+_HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+_CROP = {"do_center_crop": True, "crop_size": 224}
+_CLIP = {
+    "resample": 3,
+    "size": {"shortest_edge": 224},
+    **_CROP,
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+# The defaults of transformers' classes; the sizes of ViT's and SigLIP's are the model's.
+PROCESSORS = {
+    "ViT": {"resample": 2, **_HALF},
+    "DeiT": {"resample": 3, "size": 256, **_CROP, **_HALF},
+    "CLIP": _CLIP,
+    "Bit": _CLIP,
+    "Siglip": {"resample": 3, **_HALF},
+}
+# Of these a size that is one number is that of the shorter side; else, of both.
+SHORTER_SIDE = ("CLIP", "Bit", "Siglip")
+VIT = {"image_processor_type": "ViTImageProcessor"}
+
 
 def read_preprocessing(
-    values: dict | None, image_size: Pair, num_channels: int
+    values: dict | None, image_size: Pair, num_channels: int, published: dict = VIT
 ) -> PreprocessingConfig:
     """Return the preprocessing that a `preprocessor_config.json` asks for.
 
@@ -27,22 +49,27 @@ def read_preprocessing(
         values: Its contents, or None where there is no such file.
         image_size: Of the model; a file for another size gives a warning.
         num_channels: Of the model.
+        published: What models of this family have: instead of a missing file, and its
+            `image_processor_type` for a file that names none that we know.
 
     Raises:
         ValueError: If it asks for a filter or a size that we do not know.
     """
-    values = values or {}
-    if OWN_KEY in values:
+    if values and OWN_KEY in values:
         return PreprocessingConfig(**values[OWN_KEY]).for_channels(num_channels)
-    number = values.get("resample", 2)
+    said = published if values is None else values
+    processor = _processor(said) or _processor(published)
+    values = PROCESSORS[processor] | said
+    number = values["resample"]
     if number not in INTERPOLATION_OF_PIL:
         raise ValueError(
             f"`resample` of {FILE_NAME} must be PIL's number of a filter that we have: "
             f"{INTERPOLATION_OF_PIL}. Received: resample={number!r}."
         )
     mean, std = _normalization(values)
-    resize, crop_fraction, output_size = _resize(values, image_size)
-    if output_size != image_size:
+    resize, crop_fraction, output_size = _resize(values, image_size, processor in SHORTER_SIDE)
+    is_said = said is not published and {"size", "crop_size"} & said.keys()
+    if is_said and output_size != image_size:
         warnings.warn(
             f"{FILE_NAME} prepares pictures of {output_size}, the model takes {image_size}: "
             "they are resized to the model's size.",
@@ -90,9 +117,21 @@ def write_preprocessing(preprocessing: PreprocessingConfig, image_size: Pair) ->
     return values | {OWN_KEY: preprocessing.to_dict()}
 
 
+def _processor(values: dict) -> str | None:
+    """Return the kind of image processor, whatever its backend and age, or None if unknown."""
+    name = values.get("image_processor_type") or values.get("feature_extractor_type") or ""
+    kind = re.fullmatch(r"(.+?)(?:ImageProcessor(?:Fast|Pil)?|FeatureExtractor)", name)
+    return kind[1] if kind and kind[1] in PROCESSORS else None
+
+
 def _normalization(values: dict) -> tuple[list[float], list[float]]:
     """Return mean and deviation in units of 0..1, whatever the file scales pixels by first."""
-    mean, std = values.get("image_mean", [0.5] * 3), values.get("image_std", [0.5] * 3)
+    mean, std = values["image_mean"], values["image_std"]
+    if not all(map(is_real, (*mean, *std))):
+        raise ValueError(
+            f"`image_mean` and `image_std` of {FILE_NAME} must be lists of numbers. "
+            f"Received: image_mean={mean!r}, image_std={std!r}."
+        )
     if not values.get("do_normalize", True):
         mean, std = [0.0] * len(mean), [1.0] * len(std)
     factor = values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1.0
@@ -103,13 +142,22 @@ def _normalization(values: dict) -> tuple[list[float], list[float]]:
     return [value / scale for value in mean], [value / scale for value in std]
 
 
-def _resize(values: dict, image_size: Pair) -> tuple[str, float, Pair]:
-    """Return the resize mode, the crop fraction and the size that comes out."""
-    shorter, size = _size(values.get("size", image_size), "size")
-    if not values.get("do_center_crop", False):
-        return ("squash", 1.0, size) if shorter is None else ("crop", 1.0, size)
-    _, crop = _size(values.get("crop_size", image_size), "crop_size")
+def _resize(values: dict, image_size: Pair, is_shorter: bool) -> tuple[str, float, Pair]:
+    """Return the resize mode, the crop fraction and the size that comes out.
+
+    Args:
+        values: Of the file, defaults included.
+        image_size: Of the model.
+        is_shorter: Whether a `size` of one number is that of the shorter side.
+    """
+    size = values.get("size", image_size)
+    if is_shorter and isinstance(size, int):
+        size = {"shortest_edge": size}
+    shorter, size = _size(size, "size")
     mode = "squash" if shorter is None else "crop"
+    if not values.get("do_center_crop", False):
+        return mode, 1.0, size
+    _, crop = _size(values.get("crop_size", image_size), "crop_size")
     return mode, min(crop) / min(size), crop
 
 

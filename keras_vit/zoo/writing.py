@@ -67,13 +67,11 @@ def weights_writer(
         read_ours: Returns one of our variables by path; called once a rule.
     """
     rules = tuple(rules)
-    their_shapes = {}
-    for rule in rules:
-        their_shapes |= keymap.their_shapes(rule, shapes[rule.ours])
+    header = _safetensors_header(tensor_shapes(rules, shapes))
 
     def write(path: Path) -> None:
         with path.open("wb") as file:
-            file.write(_safetensors_header(their_shapes))
+            file.write(header)
             for rule in rules:
                 value = np.asarray(read_ours(rule.ours))
                 if value.shape != shapes[rule.ours]:
@@ -85,6 +83,38 @@ def weights_writer(
                     file.write(array.astype("<f4", order="C", copy=False).data)
 
     return write
+
+
+def tensor_shapes(
+    rules: Iterable[Rule], shapes: dict[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors of a file, by name, in the order of their bytes.
+
+    A name in brackets, as `x[:1/3]`, is that of rows of a tensor `x`. Rows that follow each other
+    make it whole: together their bytes are its own.
+
+    Args:
+        rules: The key table, without `{i}`.
+        shapes: Of our variables, by path.
+
+    Raises:
+        ValueError: If something comes between two rows, or a name comes twice.
+    """
+    whole, last = {}, None
+    for rule in rules:
+        for name, shape in keymap.their_shapes(rule, shapes[rule.ours]).items():
+            tensor, is_part, _ = name.partition("[")
+            if tensor not in whole:
+                whole[tensor] = shape
+            elif is_part and tensor == last:
+                whole[tensor] = (whole[tensor][0] + shape[0], *shape[1:])
+            else:
+                raise ValueError(
+                    f"A key table must name each tensor once, rows of one together. Received: "
+                    f"{name!r} a second time. Move its rule."
+                )
+            last = tensor
+    return whole
 
 
 def _safetensors_header(shapes: dict[str, tuple[int, ...]]) -> bytes:

@@ -1,9 +1,12 @@
 """FAULTS D1: the file's own mean, deviation, filter and size rule."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 from keras_vit.config import PreprocessingConfig
+from keras_vit.zoo.hf_families import CLIP, DEIT, DINOV2, SIGLIP, VIT
 from keras_vit.zoo.hf_preprocessing import OWN_KEY, read_preprocessing, write_preprocessing
 
 VIT_DEFAULT = PreprocessingConfig(antialias=True)
@@ -27,6 +30,72 @@ def test_absent_keys_mean_the_class_defaults():
     assert read({"size": {"height": 224, "width": 224}, "rescale_factor": 1 / 255}) == VIT_DEFAULT
 
 
+CLIP_STATISTICS = dict(
+    mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711)
+)
+IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+BICUBIC = dict(interpolation="bicubic", antialias=True)
+DEIT_DEFAULT = PreprocessingConfig(**BICUBIC, crop_fraction=0.875)
+CLIP_DEFAULT = PreprocessingConfig(**BICUBIC, **CLIP_STATISTICS, resize="crop")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ViTImageProcessor", VIT_DEFAULT),
+        ("ViTImageProcessorFast", VIT_DEFAULT),
+        ("ViTFeatureExtractor", VIT_DEFAULT),
+        ("DeiTImageProcessor", DEIT_DEFAULT),
+        ("DeiTFeatureExtractor", DEIT_DEFAULT),
+        ("SiglipImageProcessor", PreprocessingConfig(**BICUBIC)),
+        ("CLIPImageProcessorPil", CLIP_DEFAULT),
+        ("BitImageProcessor", CLIP_DEFAULT),
+        ("SwinFeatureExtractor", VIT_DEFAULT),  # unknown: the family's own
+    ],
+)
+def test_absent_keys_mean_the_defaults_of_the_class_that_is_named(name, expected):
+    for key in ("image_processor_type", "feature_extractor_type"):
+        assert read({key: name}) == expected
+        assert read({key: name}, image_size=(384, 384)) == expected  # no size is said: no warning
+
+
+def test_one_number_is_the_shorter_side_or_both():
+    """openai/clip-vit-base-patch32 says `size: 224`, as google/vit-base-patch16-224 does."""
+    values = {"size": 224, "crop_size": 224, "do_center_crop": True, "resample": 3}
+    clip = read(values | {"feature_extractor_type": "CLIPFeatureExtractor"})
+    assert (clip.resize, clip.crop_fraction) == ("crop", 1.0)
+    vit = read(values | {"feature_extractor_type": "ViTFeatureExtractor"})
+    assert (vit.resize, vit.crop_fraction) == ("squash", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [
+        (VIT, VIT_DEFAULT),
+        (DEIT, DEIT_DEFAULT),
+        (
+            DINOV2,
+            PreprocessingConfig(**BICUBIC, **IMAGENET, resize="crop", crop_fraction=0.875),
+        ),
+        (SIGLIP, PreprocessingConfig(**BICUBIC)),
+        (CLIP, CLIP_DEFAULT),
+    ],
+    ids=lambda value: getattr(value, "model_type", ""),
+)
+@pytest.mark.parametrize("side", [224, 518])
+def test_no_file_means_what_the_family_was_published_with(family, expected, side):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_preprocessing(None, (side, side), 3, family.preprocessing) == expected
+
+
+def test_a_file_without_a_type_is_of_the_familys():
+    """The class that transformers looks up by `model_type`, with its own defaults."""
+    published = DINOV2.preprocessing
+    assert read_preprocessing({}, (224, 224), 3, published) == CLIP_DEFAULT
+    assert read_preprocessing({}, (224, 224), 3, SIGLIP.preprocessing).interpolation == "bicubic"
+
+
 @pytest.mark.parametrize(("number", "name"), [(0, "nearest"), (2, "bilinear"), (3, "bicubic")])
 def test_filters(number, name):
     assert read({"resample": number}).interpolation == name
@@ -37,6 +106,8 @@ def test_errors():
         read({"resample": 1})
     with pytest.raises(ValueError, match="`size`.*longest_edge"):
         read({"size": {"longest_edge": 224}})
+    with pytest.raises(ValueError, match="must be lists of numbers.*image_mean=.'x'."):
+        read({"image_mean": ["x"]})
 
 
 @pytest.mark.parametrize("crop_size", [224, {"height": 224, "width": 224}])

@@ -35,6 +35,24 @@ def test_weights_writer_writes_what_the_library_reads(tmp_path):
     assert length % 8 == 0
 
 
+def test_rows_that_follow_each_other_become_one_tensor(tmp_path):
+    rules = (
+        Rule("query", ("w[:1/3]",), LINEAR_KERNEL),
+        Rule("rest", ("w[1/3:]",), LINEAR_KERNEL),
+        Rule("bias", ("b",)),
+    )
+    ours = {"query": np.ones((4, 2)), "rest": np.zeros((4, 5)), "bias": np.ones(3)}
+    shapes = {path: array.shape for path, array in ours.items()}
+    assert writing.tensor_shapes(rules, shapes) == {"w": (7, 4), "b": (3,)}
+    writing.weights_writer(rules, shapes, ours.__getitem__)(tmp_path / "x.safetensors")
+    with safe_open(tmp_path / "x.safetensors", framework="numpy") as file:
+        assert set(file.keys()) == {"w", "b"}
+        np.testing.assert_array_equal(file.get_tensor("w"), [[1.0] * 4] * 2 + [[0.0] * 4] * 5)
+    for wrong in ((rules[0], rules[2], rules[1]), (rules[2], rules[2])):
+        with pytest.raises(ValueError, match="must name each tensor once, rows of one together"):
+            writing.tensor_shapes(wrong, shapes)
+
+
 def test_weights_of_another_model_are_refused(tmp_path):
     write = writing.weights_writer(RULES, SHAPES, lambda path: np.zeros((2, 4), np.float32))
     with pytest.raises(ValueError, match=r"'kernel' must have the shape \(2, 5\).*\(2, 4\)"):
