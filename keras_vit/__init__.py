@@ -24,6 +24,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "from_pretrained": "keras_vit.pretrained",
     "save_pretrained": "keras_vit.saving",
+    "push_to_hub": "keras_vit.saving",
     "list_models": "keras_vit.zoo.catalogue",
     "recipe": "keras_vit.recipes",
     "finetune": "keras_vit.runs",

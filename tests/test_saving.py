@@ -1,11 +1,19 @@
 import dataclasses
 import json
+import logging
+import pathlib
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
 
-from keras_vit import Mixer, PreprocessingConfig, ViT, from_pretrained, save_pretrained
+from keras_vit import Mixer, PreprocessingConfig, ViT, from_pretrained, push_to_hub, save_pretrained
+
+sys.path.append(str(pathlib.Path(__file__).parent / "zoo"))
+
+from hub_server import GOOD_TOKEN, HubServer
 
 
 def _values(model) -> dict[str, np.ndarray]:
@@ -43,25 +51,24 @@ def test_save_pretrained_and_back_is_bit_exact(tiny_config, random_weights, tmp_
 OTHERS = [
     {"stem_layers": (2, 1), "stem_width": 32, "patch_size": 1, "stem_numerics": "timm"},
     {"distillation_token": True, "num_register_tokens": 2, "num_prefix_positions": 1},
-    {"pool": "map", "class_token": False, "layer_scale_init": 0.1, "qk_norm": True},
     {"position_embedding": "relative", "gated_mlp": True, "activation": "silu"},
     {"axial": True, "class_token": False, "pool": "mean", "final_norm": "pool"},
     {"position_insertion": "every_block", "embedding_norm": True, "patch_bias": False},
-    {"activation": "quick_gelu"},
-    {"num_register_tokens": 1},
+    {"activation": "quick_gelu", "representation_size": 8},
+    {"num_register_tokens": 2, "num_prefix_positions": 1, "final_norm": "pool"},
     {"position_embedding": "sincos_2d"},
 ]
 
 
 @pytest.mark.parametrize("fields", OTHERS, ids=str)
-def test_what_transformers_vit_is_not_goes_into_our_layout(
+def test_what_no_other_library_is_goes_into_our_layout(
     tiny_config, random_weights, tmp_path, fields
 ):
     """A model is never written as one that would compute something else."""
     origin = {"position_resize": "bicubic_antialias"}
     model = random_weights(ViT(dataclasses.replace(tiny_config, **fields), origin=origin))
     model.multi_label = True
-    save_pretrained(model, tmp_path)
+    assert save_pretrained(model, tmp_path) == "native"
     written = json.loads((tmp_path / "config.json").read_text())
     assert (written["model_type"], written["architecture"]) == ("keras_vit", "ViT")
     again = from_pretrained(tmp_path)
@@ -70,6 +77,177 @@ def test_what_transformers_vit_is_not_goes_into_our_layout(
     after = _values(again)
     for path, value in _values(model).items():
         np.testing.assert_array_equal(after[path], value)
+
+
+MAP = {"pool": "map", "class_token": False, "layer_scale_init": 0.1, "qk_norm": True}
+
+
+@pytest.mark.parametrize(
+    ("fields", "layout"),
+    [
+        ({}, "hf"),
+        ({"layer_norm_epsilon": 1e-12}, "hf"),
+        (MAP, "timm"),
+        ({"num_register_tokens": 3, "activation": "gelu"}, "timm"),
+        ({"representation_size": 8}, "native"),
+    ],
+    ids=str,
+)
+def test_the_first_layout_that_has_the_model(tiny_config, random_weights, tmp_path, fields, layout):
+    model = random_weights(ViT(dataclasses.replace(tiny_config, **fields), labels=tuple("abcde")))
+    assert save_pretrained(model, tmp_path / "saved") == layout
+    for name in {layout, "native"}:
+        assert save_pretrained(model, tmp_path / name, layout=name) == name
+        again = from_pretrained(tmp_path / name)
+        assert (again.config, again.labels) == (model.config, model.labels)
+        assert again.preprocessing == model.preprocessing
+        for path, value in _values(model).items():
+            np.testing.assert_array_equal(_values(again)[path], value)
+
+
+def test_a_layout_without_the_model_is_an_error_that_names_those_with_it(tiny_config, tmp_path):
+    model = ViT(dataclasses.replace(tiny_config, activation="gelu", layer_norm_epsilon=1e-12))
+    for layout in ("timm", "npz"):
+        with pytest.raises(ValueError, match="`layout` must be one that has this model: hf, nat"):
+            save_pretrained(model, tmp_path / "saved", layout=layout)
+    with pytest.raises(ValueError, match="Unknown `layout`.*Did you mean: timm"):
+        save_pretrained(model, tmp_path / "saved", layout="tim")
+    assert not (tmp_path / "saved").exists()
+
+
+def test_timm_keeps_labels_licence_and_the_rule_for_positions(tiny_config, tmp_path):
+    config = dataclasses.replace(tiny_config, activation="gelu", num_prefix_positions=0)
+    origin = {"source": "flexi", "position_resize": "bilinear", "licence": "Apache-2.0"}
+    model = ViT(config, labels=tuple("abcde"), multi_label=True, origin=origin)
+    save_pretrained(model, tmp_path, layout="timm")
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written["architecture"] == "flexivit_base"
+    assert written["pretrained_cfg"]["license"] == "apache-2.0"
+    again = from_pretrained(tmp_path)
+    assert again.origin["position_resize"] == "bilinear"
+    assert again.multi_label and again.labels == tuple("abcde")
+
+
+def test_a_file_of_another_layout_is_not_left(tiny_config, tmp_path):
+    """It would say how pictures are prepared for a model that is no longer there."""
+    model = ViT(tiny_config)
+    save_pretrained(model, tmp_path, layout="hf")
+    assert (tmp_path / "preprocessor_config.json").exists()
+    save_pretrained(model, tmp_path, layout="timm")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("config.json", "model.safetensors", "README.md"),
+    }
+
+
+def test_npz_is_read_back_bit_for_bit(tiny_config, random_weights, tmp_path, caplog):
+    model = random_weights(ViT(tiny_config, labels=tuple("abcde")))
+    with caplog.at_level(logging.WARNING, "keras_vit"):
+        assert save_pretrained(model, tmp_path, layout="npz") == "npz"
+    assert "cannot hold the labels, which are in labels.txt" in caplog.text
+    again = from_pretrained(tmp_path / "model.npz")
+    assert again.config == model.config
+    for path, value in _values(model).items():
+        np.testing.assert_array_equal(_values(again)[path], value)
+    other = ViT(tiny_config, PreprocessingConfig(antialias=True))
+    with pytest.raises(ValueError, match="`preprocessing` must be the official one"):
+        save_pretrained(other, tmp_path / "other", layout="npz")
+
+
+RUN = {
+    "settings": {"recipe": {"name": "paper_sgd"}, "total_steps": 7, "seed": 0},
+    "data": "5 classes: 10 pictures to train.",
+    "metrics": {"val_accuracy": 0.75},
+}
+
+
+@pytest.mark.parametrize("kind", ["directory", "file", "contents"])
+def test_the_card_tells_the_run(tiny_config, tmp_path, kind):
+    (tmp_path / "run.json").write_text(json.dumps(RUN))
+    card = {"directory": tmp_path, "file": str(tmp_path / "run.json"), "contents": RUN}[kind]
+    save_pretrained(ViT(tiny_config), tmp_path / "saved", card=card)
+    text = (tmp_path / "saved/README.md").read_text(encoding="utf-8")
+    assert "| val_accuracy | 0.7500 |" in text and "--recipe paper_sgd --steps 7" in text
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "3", '{"settings": 3}', '{"metrics": [1]}'])
+def test_a_card_that_is_none_is_refused_before_anything_is_written(tiny_config, tmp_path, content):
+    with pytest.raises(FileNotFoundError, match="`card` must be the directory of a run"):
+        save_pretrained(ViT(tiny_config), tmp_path / "saved", card=tmp_path / "nowhere")
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(ValueError, match="run.json is (damaged|no description of a run)"):
+        save_pretrained(ViT(tiny_config), tmp_path / "saved", card=tmp_path)
+    with pytest.raises(ValueError, match="`card` is no description of a run"):
+        save_pretrained(ViT(tiny_config), tmp_path / "saved", card={"settings": {"recipe": 1}})
+    assert not (tmp_path / "saved").exists()
+
+
+PUSH = """
+import json, sys
+import numpy as np
+from keras_vit import ViT, ViTConfig, from_pretrained, push_to_hub
+
+config = ViTConfig(**json.loads(sys.argv[1]))
+model = ViT(config, labels=["a", "b", "c"])
+for number, variable in enumerate(model.weights):
+    variable.assign(np.random.default_rng(number).normal(size=variable.shape))
+answers = []
+for call in json.loads(sys.argv[2]):
+    url = push_to_hub(model, **call)
+    again = from_pretrained(call["repo_id"], revision=call.get("revision"))
+    assert again.config == config and again.labels == model.labels
+    for ours, theirs in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    answers.append([url, again.origin["source"]])
+try:
+    push_to_hub(model, "foreign/x")
+except OSError as error:
+    answers.append(str(error))
+print(json.dumps(answers))
+"""
+
+
+def test_what_is_pushed_comes_back_bit_for_bit(tiny_config, tmp_path):
+    config = dataclasses.replace(tiny_config, num_classes=3, activation="gelu").to_dict()
+    calls = [
+        {"repo_id": "org/hf", "private": True, "card": RUN, "commit_message": "Mine"},
+        {"repo_id": "org/timm", "layout": "timm", "revision": "v2"},
+        {"repo_id": "org/timm", "layout": "native"},
+    ]
+    with HubServer() as server:
+        done = subprocess.run(
+            [sys.executable, "-c", PUSH, json.dumps(config), json.dumps(calls)],
+            env=server.environment(tmp_path, HF_TOKEN=GOOD_TOKEN),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        answers = json.loads(done.stdout.splitlines()[-1])
+        for (url, source), call in zip(answers[:3], calls, strict=True):
+            assert url.startswith(f"{server.url}/{call['repo_id']}/commit/")
+            assert source == f"hf://{call['repo_id']}"
+        assert "no namespace 'foreign'" in answers[3]
+        assert server.repositories["org/hf"].access == "private"
+        assert server.repositories["org/timm"].access == "public"
+        assert set(server.files_of("org/hf")) - {".gitattributes"} == {
+            *("README.md", "config.json", "model.safetensors", "preprocessor_config.json"),
+        }
+        card = server.files_of("org/hf")["README.md"].decode()
+        assert "from_pretrained('org/hf')" in card and "| val_accuracy | 0.7500 |" in card
+        assert b"hf-hub:org/timm" in server.files_of("org/timm", "v2")["README.md"]
+        native = json.loads(server.files_of("org/timm")["config.json"])
+        assert native["model_type"] == "keras_vit"
+        assert GOOD_TOKEN not in done.stdout + done.stderr
+
+
+def test_nothing_is_uploaded_that_nobody_could_load(tiny_config):
+    model = ViT(tiny_config)
+    with pytest.raises(ValueError, match="`layout` must be one of hf, timm, native or None"):
+        push_to_hub(model, "org/x", layout="npz")
+    with pytest.raises(ValueError, match="`repo_id` must be 'namespace/name'"):
+        push_to_hub(model, "x")
+    with pytest.raises(OSError, match="needs a token that may write"):
+        push_to_hub(model, "org/x", token=False)
 
 
 def test_mixer_goes_into_our_layout_and_stays_at_its_size(golden, tmp_path):

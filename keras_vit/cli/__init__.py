@@ -15,6 +15,7 @@ import typer
 from keras_vit import __version__
 from keras_vit.cli.cache import cache
 from keras_vit.cli.console import guarded, say, show_notices
+from keras_vit.cli.convert import convert
 from keras_vit.cli.download import download
 from keras_vit.cli.evaluate import evaluate
 from keras_vit.cli.export import export
@@ -34,6 +35,7 @@ COMMANDS = {
     "evaluate": evaluate,
     "predict": predict,
     "export": export,
+    "convert": convert,
 }
 
 app = typer.Typer(
@@ -84,6 +86,7 @@ def _common(
       keras-vit evaluate runs/1 flowers/         how often it is right, class by class
       keras-vit predict runs/1 holiday/*.jpg     name what pictures show
       keras-vit export runs/1 serving/flowers/1  a SavedModel of JPEG bytes
+      keras-vit convert runs/1 flowers --to hf   files that transformers or timm load
 
     KERAS_VIT_TRACEBACK=1 in the environment shows where an error came from.
     """

@@ -69,6 +69,11 @@ def read(tensors: TensorFile, config_json: dict | None, overrides: dict) -> Chec
         raise ValueError(f"{where} lacks a field, or has one too many: {error}.") from error
 
 
+def can_express(config: ModelConfig) -> bool:
+    """Whether this layout has the model: it has them all."""
+    return type(config) in CONFIGS.values()
+
+
 def write(
     config: ModelConfig,
     preprocessing: PreprocessingConfig,

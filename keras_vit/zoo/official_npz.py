@@ -18,6 +18,7 @@ from keras_vit.zoo.flax_layout import (
 from keras_vit.zoo.keymap import Rule
 from keras_vit.zoo.tensor_files import TensorFile
 from keras_vit.zoo.transforms import DROP_BATCH_AXIS, drop_unit_axes
+from keras_vit.zoo.variables import Shapes
 
 NAME = "official_npz"
 STEM = r"(conv_root|gn_root|block\d/unit\d{1,3})/.+"
@@ -49,7 +50,7 @@ def read(tensors: TensorFile, config_json: dict | None, overrides: dict) -> Chec
         "image_size": image_size,
     }
     config = source_config(fields, overrides)
-    return layout.checkpoint(NAME, config, _rules(config, layout))
+    return layout.checkpoint(NAME, config, key_table(config, layout.shapes))
 
 
 def _infer_stem(layout: FlaxLayout) -> dict:
@@ -78,24 +79,29 @@ def _infer_positions(
     return class_token, square_image_size(layout.tensors.path, rows - class_token, step)
 
 
-def _rules(config: ViTConfig, layout: FlaxLayout) -> list[Rule]:
-    """Return the key table, in Linen's names."""
+def key_table(config: ViTConfig, shapes: Shapes) -> list[Rule]:
+    """Return the key table, in Linen's names.
+
+    Args:
+        config: The architecture.
+        shapes: Of the file's arrays, by name: a stem's norms are `(C,)`, or `(1, 1, 1, C)` there.
+    """
     rules = [
         *transformer_rules(config),
         Rule("position_embedding/embeddings", (POSITIONS,), DROP_BATCH_AXIS),
     ]
     if config.stem_layers is not None:
-        rules += _stem_rules(config.stem_layers, layout)
+        rules += _stem_rules(config.stem_layers, shapes)
     return rules
 
 
-def _stem_rules(stem_layers: tuple[int, ...], layout: FlaxLayout) -> list[Rule]:
-    """Return the key table of a hybrid's ResNet. Its norms are `(C,)` or `(1, 1, 1, C)`."""
+def _stem_rules(stem_layers: tuple[int, ...], shapes: Shapes) -> list[Rule]:
+    """Return the key table of a hybrid's ResNet."""
 
     def conv_and_norm(ours: str, our_norm: str, conv: str, norm: str) -> list[Rule]:
         rules = [Rule(f"{ours}/kernel", (f"{conv}/kernel",))]
         for our_part, part in (("gamma", "scale"), ("beta", "bias")):
-            rank = len(layout.shapes.get(f"{norm}/{part}", ())) or 1
+            rank = len(shapes.get(f"{norm}/{part}", ())) or 1
             rules.append(
                 Rule(f"{our_norm}/{our_part}", (f"{norm}/{part}",), drop_unit_axes(rank - 1))
             )

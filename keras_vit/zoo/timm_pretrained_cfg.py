@@ -3,6 +3,10 @@
 from keras_vit.checks import as_labels
 from keras_vit.config import PreprocessingConfig
 
+# Keys of ours beside it: timm passes over them. The first holds what timm's own cannot say
+# (sampling without antialiasing); the second is transformers' for sigmoid classifiers.
+OWN_KEY = "keras_vit"
+MULTI_LABEL = "multi_label_classification"
 # What timm takes for fields of `pretrained_cfg` that are not there.
 PRETRAINED_DEFAULTS = {
     "input_size": (3, 224, 224),
@@ -35,6 +39,7 @@ def read_pretrained_cfg(config_json: dict | None) -> dict:
         "num_classes": config_json.get("num_classes"),
         "label_names": config_json.get("label_names") or config_json.get("labels"),
         "label_descriptions": config_json.get("label_descriptions"),
+        OWN_KEY: config_json.get(OWN_KEY),
     }
     if config_json.get("architectures") == ["TimmWrapperModel"]:
         beside["num_classes"] = 0  # transformers' headless class, which keeps the number
@@ -51,6 +56,8 @@ def read_preprocessing(values: dict, num_channels: int) -> PreprocessingConfig:
     Raises:
         ValueError: If `crop_mode` or `interpolation` is one that we do not have.
     """
+    if OWN_KEY in values:
+        return PreprocessingConfig(**values[OWN_KEY]).for_channels(num_channels)
     mode = values["crop_mode"]
     if mode not in ("center", "squash"):
         raise ValueError(

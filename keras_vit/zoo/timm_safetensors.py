@@ -11,7 +11,12 @@ from keras_vit.zoo.keymap import rename_theirs
 from keras_vit.zoo.tensor_files import TensorFile
 from keras_vit.zoo.timm_architectures import config_fields, read_arguments
 from keras_vit.zoo.timm_names import BACKBONE, PATCH_KERNEL, POSITIONS, Layout, key_table
-from keras_vit.zoo.timm_pretrained_cfg import read_labels, read_preprocessing, read_pretrained_cfg
+from keras_vit.zoo.timm_pretrained_cfg import (
+    MULTI_LABEL,
+    read_labels,
+    read_preprocessing,
+    read_pretrained_cfg,
+)
 
 NAME = "timm_safetensors"
 WRAPPER_TYPE = "timm_wrapper"  # the `model_type` that transformers adds to timm's config.json
@@ -70,6 +75,7 @@ def read(tensors: TensorFile, config_json: dict | None, overrides: dict) -> Chec
         position_resize=arguments.get("position_resize", "bicubic_antialias"),
         family=NAME,
         ignored=_unused_pool(layout) if config.pool == "mean" else frozenset(),
+        multi_label=(config_json or {}).get("problem_type") == MULTI_LABEL,
     )
 
 
@@ -84,7 +90,7 @@ def _infer_sizes(layout: Layout) -> dict:
     mlp_dim = fc2[1] if fc2 else (fc1 or layout.need("blocks.0.mlp.fc2.weight", rank=2))[0]
     head = layout.find(r"head(_dist)?\.(weight|bias)")
     fields = {
-        "num_layers": layout.count(r"blocks\.(\d+)\."),
+        "num_layers": layout.count(r"blocks\.(\d{1,3})\."),
         "hidden_dim": hidden_dim,
         "mlp_dim": mlp_dim,
         "gated_mlp": fc1 is not None and fc1[0] == 2 * mlp_dim,
@@ -96,14 +102,14 @@ def _infer_sizes(layout: Layout) -> dict:
     if head_dim:
         fields["num_heads"] = hidden_dim // head_dim[0]
     if layout.has(r"patch_embed\.backbone\..*"):
-        stages = layout.count(r"patch_embed\.backbone\.stages\.(\d+)\.")
+        stages = layout.count(r"patch_embed\.backbone\.stages\.(\d{1,3})\.")
         root = BACKBONE + ("stem.conv.weight" if stages else "conv.weight")
         stem_width, num_channels, _, _ = layout.need(root, rank=4)
         fields |= {
             "num_channels": num_channels,
             "stem_width": stem_width,
             "stem_layers": tuple(
-                layout.count(rf"patch_embed\.backbone\.stages\.{stage}\.blocks\.(\d+)\.")
+                layout.count(rf"patch_embed\.backbone\.stages\.{stage}\.blocks\.(\d{{1,3}})\.")
                 for stage in range(stages)
             ),
             "stem_numerics": "timm",
