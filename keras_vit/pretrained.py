@@ -16,7 +16,7 @@ from keras_vit.mixer import Mixer
 from keras_vit.model import ViT
 from keras_vit.zoo import read_checkpoint
 from keras_vit.zoo.checkpoint import Checkpoint
-from keras_vit.zoo.download import fetch
+from keras_vit.zoo.download import Fetched, fetch
 
 _LOGGER = logging.getLogger("keras_vit")
 MODELS = {model.config_class: model for model in (ViT, Mixer)}
@@ -42,6 +42,7 @@ def from_pretrained(
     strict: bool = True,
     source_image_size: int | Pair | None = None,
     representation_size: int | None = None,
+    patch_size: int | Pair | None = None,
     **config_fields,
 ) -> ImageModel:
     """Return a model with the weights of a checkpoint.
@@ -74,6 +75,8 @@ def from_pretrained(
         source_image_size: Image size of the source, where its file does not say it.
         representation_size: Keep the source's tanh layer of this width under a new head. By
             default it goes with the old head, as in the official fine-tuning code.
+        patch_size: Side of a patch in pixels, an integer or `(height, width)`. None: the
+            source's, or of a FlexiViT the zoo's. The patch kernel is resized as FlexiViT does.
         **config_fields: Fields of `ViTConfig` (`MixerConfig` of an MLP-Mixer) that the source
             does not say, such as `num_heads=` for a bare file, or says wrongly, or that are the
             caller's, such as `remat=True`.
@@ -97,7 +100,7 @@ def from_pretrained(
     fetched = fetch(source, revision, token, cache_dir, local_files_only)
     if source_image_size is not None:
         config_fields["source_image_size"] = source_image_size
-    checkpoint = read_checkpoint(fetched.path, config_fields)
+    checkpoint, sizes = _read(fetched, config_fields, image_size=image_size, patch_size=patch_size)
     missing = checkpoint.check(strict)
     stored = checkpoint.config
     keeps_head = not reset_head and num_classes in (None, stored.num_classes)
@@ -109,7 +112,7 @@ def from_pretrained(
     config = _model_config(
         stored,
         num_classes=num_classes,
-        image_size=image_size,
+        **sizes,
         num_channels=num_channels,
         drop_path_rate=drop_path_rate,
         dropout_rate=dropout_rate,
@@ -129,6 +132,21 @@ def from_pretrained(
     )
     _tell(config, checkpoint, keeps_head, missing)
     return model
+
+
+def _read(fetched: Fetched, fields: dict, **sizes: Any) -> tuple[Checkpoint, dict]:
+    """The checkpoint, and the sizes wanted of the model; the caller's win over the zoo's."""
+    row = fetched.row
+    if row is not None and row.config_overrides:
+        fields = row.reader_fields | fields
+        sizes = {
+            name: getattr(row.config, name) if size is None else size
+            for name, size in sizes.items()
+        }
+    checkpoint = read_checkpoint(fetched.path, fields)
+    if row is not None and row.position_resize:
+        checkpoint = dataclasses.replace(checkpoint, position_resize=row.position_resize)
+    return checkpoint, sizes
 
 
 def _model_config(stored: ModelConfig, keeps_tanh: bool, **wanted: Any) -> ModelConfig:
@@ -180,6 +198,8 @@ def _weights_for(
                 "The file is damaged, or its training diverged: take another."
             )
         value = resample.fit_positions(path, value, stored, config, checkpoint.position_resize)
+        if path == _PIXEL_KERNELS[0]:
+            value = resample.resize_patch_kernel(value, config.patch_size)
         if path == pixel_kernel:
             value = resample.adapt_patch_kernel(value, config.num_channels)
         if value.shape != shape:

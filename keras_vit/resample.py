@@ -1,4 +1,4 @@
-"""Fit a position table to another grid, and a patch kernel to another number of channels.
+"""Fit a position table to another grid, and a patch kernel to other patches and channels.
 
 Every resize here is separable: one small matrix `(target, source)` an axis holds the weights.
 The four rules are those of the four places that checkpoints come from; none equals another, so
@@ -199,3 +199,30 @@ def adapt_patch_kernel(kernel: np.ndarray, num_channels: int) -> np.ndarray:
     repeats = -(-num_channels // channels)
     tiled = np.tile(kernel, (1, 1, repeats, 1))[:, :, :num_channels]
     return tiled * np.float32(channels / num_channels)
+
+
+# The pseudo-inverse of what resizes a patch of pixels bilinearly.
+_resize_kernel = _separable(
+    lambda source, target: np.linalg.pinv(_bilinear_matrix(source, target).T)
+)
+
+
+def resize_patch_kernel(kernel: np.ndarray, patch_size: Pair) -> np.ndarray:
+    """Return the patch kernel for patches of another size.
+
+    A patch that is enlarged bilinearly meets the enlarged kernel as it met the old one.
+
+    Args:
+        kernel: `(patch_height, patch_width, channels, hidden_dim)`.
+        patch_size: `(height, width)` wanted.
+
+    Returns:
+        `(*patch_size, channels, hidden_dim)`; `kernel` itself when it has that size already.
+
+    Reference: "PI-resize", Beyer et al., *FlexiViT*, arXiv 2212.08013, section 3.4.
+    """
+    height, width, channels, hidden_dim = kernel.shape
+    if (height, width) == tuple(patch_size):
+        return kernel
+    resized = _resize_kernel(kernel.reshape(height, width, -1), patch_size)
+    return resized.reshape(*patch_size, channels, hidden_dim)

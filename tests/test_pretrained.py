@@ -8,7 +8,13 @@ import pytest
 
 import keras_vit
 from keras_vit import ViT, from_pretrained
-from keras_vit.resample import adapt_patch_kernel, resize_position_embeddings
+from keras_vit.resample import (
+    adapt_patch_kernel,
+    resize_patch_kernel,
+    resize_position_embeddings,
+)
+from keras_vit.zoo.catalogue import find
+from keras_vit.zoo.https import cache_path
 
 NPZ = ("vit_token", "vit_gap_linen_names", "vit_pre_logits")
 CLASSIFIERS = ("hf_vit", "hf_vit_new_names", "hf_vit_1channel_no_qkv_bias")
@@ -327,3 +333,65 @@ def test_origin_travels_with_the_model(golden, tmp_path):
     again = keras.saving.load_model(tmp_path / "model.keras")
     assert again.origin == model.origin and again.origin["source"] == "vit_token.npz"
     assert isinstance(again, keras_vit.ViT)
+
+
+@pytest.fixture
+def published(golden, tmp_path):
+    """Return a function that puts a golden file where a row's file would lie in the cache."""
+
+    def put(id: str, name: str) -> dict:
+        target = cache_path(find(id).source, tmp_path)
+        target.parent.mkdir(parents=True)
+        shutil.copy(golden / name, target)
+        record = json.dumps({"size_bytes": target.stat().st_size})
+        target.with_name(f"{target.name}.json").write_text(record)
+        return {"source": id, "cache_dir": tmp_path, "local_files_only": True}
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("id", "name"),
+    [
+        ("vit_small_patch16_gap_224.bv_90ep_in1k", "bigvision_gap_sincos_rep"),
+        ("flexivit_small.1200ep_in1k", "bigvision_token_bf16"),
+        ("vit_base_patch16_gap_224.gsam_in1k", "vit_gap_linen_names"),
+    ],
+)
+def test_bare_files_load_by_their_id_alone(golden, published, id, name):
+    """What no tensor tells is in the row; the caller's sizes win over the row's."""
+    arguments = published(id, f"{name}.npz")
+    if name != "vit_gap_linen_names":  # which says all itself
+        model = from_pretrained(**arguments)
+        assert model.config.grid == find(id).config.grid
+        assert model.config.patch_size == (16, 16)
+        arguments |= {"image_size": 32, "patch_size": 8}
+    model = from_pretrained(**arguments, include_normalization=False)
+    expected = np.load(golden / f"{name}.expected.npz")
+    logits = expected["logits" if "logits" in expected else "output"]
+    assert _difference(model(expected["images"]), logits) <= TOLERANCE
+
+
+def test_flexivit_is_resized_by_its_own_rules(golden, published):
+    arguments = published("flexivit_small.1200ep_in1k", "bigvision_token_bf16.npz")
+    source = _values(from_pretrained(**arguments, image_size=32, patch_size=8))
+    model = from_pretrained(**arguments)
+    ours = _values(model)
+    assert model.config.image_size == (240, 240) and model.config.num_classes == 5
+    kernel = "patch_embedding/projection/kernel"
+    np.testing.assert_array_equal(ours[kernel], resize_patch_kernel(source[kernel], (16, 16)))
+    table = "position_embedding/embeddings"
+    expected = resize_position_embeddings(source[table], 0, (4, 4), (15, 15), "bilinear")
+    np.testing.assert_array_equal(ours[table], expected)
+    again = model.with_image_size(288)
+    expected = resize_position_embeddings(ours[table], 0, (15, 15), (18, 18), "bilinear")
+    np.testing.assert_array_equal(_values(again)[table], expected)
+
+
+def test_patch_size_of_any_source(golden):
+    source = _values(from_pretrained(golden / "hf_vit"))
+    model = from_pretrained(golden / "hf_vit", patch_size=(8, 4))
+    kernel = "patch_embedding/projection/kernel"
+    assert _values(model)[kernel].shape[:2] == model.config.patch_size == (8, 4)
+    expected = resize_patch_kernel(source[kernel], (8, 4))
+    np.testing.assert_array_equal(_values(model)[kernel], expected)

@@ -1,4 +1,4 @@
-"""FAULTS A1, A2, B2: position tables on other grids, patch kernels for other channels."""
+"""FAULTS A1, A2, B2: position tables on other grids, patch kernels of other sizes."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import pytest
 from keras_vit.resample import (
     POSITION_RESIZE_RULES,
     adapt_patch_kernel,
+    resize_patch_kernel,
     resize_position_embeddings,
 )
 
@@ -113,3 +114,19 @@ def test_patch_kernel_channels():
     four = adapt_patch_kernel(kernel, 4)
     np.testing.assert_allclose(four[:, :, 3], kernel[:, :, 0] * 0.75, rtol=1e-6)
     np.testing.assert_allclose(four[:, :, 1], kernel[:, :, 1] * 0.75, rtol=1e-6)
+
+
+def test_an_enlarged_patch_meets_the_enlarged_kernel_as_before():
+    """FlexiViT, arXiv 2212.08013, section 3.4."""
+    rng = np.random.default_rng(4)
+    kernel = rng.normal(size=(4, 3, 2, 5)).astype(np.float32)
+    assert resize_patch_kernel(kernel, (4, 3)) is kernel
+    patch = rng.normal(size=(4, 3, 2)).astype(np.float32)
+    enlarged = POSITION_RESIZE_RULES["bilinear"](patch, (9, 6))
+    resized = resize_patch_kernel(kernel, (9, 6))
+    assert resized.shape == (9, 6, 2, 5) and resized.dtype == np.float32
+    expected = np.tensordot(patch, kernel, axes=3)
+    np.testing.assert_allclose(np.tensordot(enlarged, resized, axes=3), expected, atol=1e-5)
+    # The other way nothing is exact: the mean of a constant kernel is kept.
+    flat = resize_patch_kernel(np.ones((8, 8, 1, 1), np.float32), (4, 4))
+    np.testing.assert_allclose(flat.sum(), 64.0, rtol=1e-4)

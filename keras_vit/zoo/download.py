@@ -9,6 +9,7 @@ from pathlib import Path
 
 from huggingface_hub import constants
 
+from keras_vit.zoo import augreg
 from keras_vit.zoo.catalogue import find, find_by_source
 from keras_vit.zoo.https import DownloadError, fetch_url, public_url
 from keras_vit.zoo.hub import fetch_repository
@@ -19,12 +20,6 @@ __all__ = ["DownloadError", "Fetched", "fetch"]
 BUCKETS_URL = "https://storage.googleapis.com/"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+", re.ASCII)
 HUB_PAGE = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+?)(?:/tree/(.+?))?/?", re.ASCII)
-# Any of the 52,268 official files, e.g. S_32-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0.
-AUGREG_FILE = re.compile(
-    r"(?:augreg/)?(\w+-i(?:1k|21k|21k_30)-\d+ep-lr_[\d.]+-aug_\w+-wd_[\d.]+-do_[\d.]+-sd_[\d.]*\d"
-    r"(?:--\w+-steps_\d+k-lr_[\d.]+-res_\d+)?)(?:\.npz)?",
-    re.ASCII,
-)
 FILE_SUFFIXES = (".npz", ".safetensors", ".json", ".keras")
 
 
@@ -57,8 +52,9 @@ def fetch(
 
     Args:
         source: A zoo id; a Hub id `"org/name"` or `"hf://org/name"`, with `"@revision"` at will;
-            an official name such as `"ViT-H_14"`; an `https://` or `gs://` URL; a file, a folder
-            or a `file://` URL.
+            an official name such as `"ViT-H_14"`, any file name of AugReg's bucket, or
+            `"augreg/B_16"` for the best one of a model (see `augreg.choose`); an `https://` or
+            `gs://` URL; a file, a folder or a `file://` URL.
         revision: Branch, tag, commit or `"refs/pr/1"` of a Hub repository.
         token: Hub access token; never sent elsewhere. None: the one that `hf auth login` stored.
         cache_dir: Where downloads are kept. None: the Hub client's own cache for repositories,
@@ -75,6 +71,8 @@ def fetch(
     if isinstance(source, os.PathLike) or text.startswith("file://") or _exists(text):
         _refuse_revision(text, revision)
         return _local(text)
+    if augreg.is_choice(text):
+        text = augreg.choose(text, cache_dir, offline).name
     address, revision, row = _resolve(text, revision)
     if not address.startswith("hf://"):
         _refuse_revision(text, revision)
@@ -114,13 +112,10 @@ def _resolve_name(name: str, revision: str | None) -> tuple[str, str | None, Mod
     try:
         row = find(name)
     except ValueError:
-        augreg = AUGREG_FILE.fullmatch(name)
-        if augreg:
-            return f"{BUCKETS_URL}vit_models/augreg/{augreg[1]}.npz", revision, None
         is_path = name.startswith(("/", "./", "../", "~")) or name.count("/") > 1
-        if is_path or name.endswith(FILE_SUFFIXES):
+        if is_path or (name.endswith(FILE_SUFFIXES) and not name.startswith("augreg/")):
             raise _nothing_at(name) from None
-        if HUB_ID.fullmatch(name):
+        if HUB_ID.fullmatch(name) and not name.startswith("augreg/"):
             return f"hf://{name}", revision, None
         raise
     if name == row.repository:  # The Hub id itself stands for main, as everywhere.

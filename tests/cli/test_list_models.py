@@ -1,5 +1,7 @@
 import csv
 
+import pytest
+
 from keras_vit.cli.console import console
 from keras_vit.zoo.catalogue import catalogue, find
 
@@ -17,8 +19,8 @@ def test_a_pipe_gets_every_model_tab_separated(command):
     assert row["other_name"] == "google/vit-base-patch16-224-in21k"
     assert int(row["parameters"]) == find(row["id"]).parameters
     assert (row["pixels"], row["classes"], row["top1"]) == ("224", "0", "")
-    assert row["licence"] == "Apache-2.0"
-    assert all(int(row["parameters"]) > 5e6 for row in rows.values())
+    assert (row["licence"], row["family"]) == ("Apache-2.0", "google_hub")
+    assert all(int(row["parameters"]) > 3e6 for row in rows.values())
 
 
 def test_top1_says_who_measured_it(command):
@@ -43,7 +45,7 @@ def test_no_match_is_code_1_with_close_matches(command):
 def test_a_terminal_gets_a_table(command, terminal):
     result = command("list", "vit_base_patch16_*")
     assert result.code == 0
-    assert "parameters" in result.out and "86." in result.out and " M" in result.out
+    assert "params" in result.out and "86." in result.out and " M" in result.out
     assert "[1] measured by: " in result.out
     assert "\t" not in result.out
 
@@ -51,6 +53,44 @@ def test_a_terminal_gets_a_table(command, terminal):
 def test_all_columns_and_the_licence_fit_a_hundred(command, terminal, monkeypatch):
     monkeypatch.setattr(console, "_width", 100)
     result = command("list")
-    assert "classes" in result.out and result.out.endswith("Licence: Apache-2.0.\n")
+    assert "classes" in result.out and "CC-BY-NC-4.0 (" in result.out
+    assert "`keras-vit show ID`" in result.out
     assert max(map(len, result.out.splitlines())) <= 100
     assert all(any(row in line.split() for line in result.out.splitlines()) for row in catalogue())
+    one = command("list", "--family", "sam")
+    assert one.out.endswith("Licence: Apache-2.0.\n")
+
+
+def test_filters_leave_what_passes_all(command):
+    rows = rows_of(
+        command(
+            *("list", "vit_*", "--max-params", 30, "--pixels", 384, "--min-top1", 79),
+            *("--licence", "apache-2.0", "--family", "augreg"),
+        )
+    )
+    assert {row["id"] for row in rows} == {
+        row.id
+        for row in catalogue().values()
+        if row.family == "augreg" and row.image_size == 384 and row.parameters <= 30e6
+        if (row.top1 or 0) >= 79
+    }
+    assert len(rows) >= 4
+
+
+@pytest.mark.parametrize(
+    ("order", "column", "sign"), [("top1", "top1", -1), ("parameters", "parameters", 1)]
+)
+def test_sorted_by(command, order, column, sign):
+    rows = rows_of(command("list", "deit*", "--sort", order))
+    figures = [sign * float(row[column] or 0) for row in rows]
+    assert figures == sorted(figures) and len(set(figures)) > 5
+
+
+def test_filters_that_nothing_passes(command):
+    result = command("list", "deit*", "--max-params", 1)
+    assert (result.code, result.out) == (1, "")
+    assert "No model passes all filters. Received: 'deit*', of 32 models" in result.err.replace(
+        "\n", " "
+    )
+    result = command("list", "--licence", "gpl")
+    assert result.code == 1 and "Unknown `licence`" in result.err

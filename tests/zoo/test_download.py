@@ -1,8 +1,9 @@
 import pathlib
 
+import hub_server
 import pytest
 
-from keras_vit.zoo import download
+from keras_vit.zoo import augreg, download
 from keras_vit.zoo.download import DownloadError, fetch
 
 BUCKET = "https://storage.googleapis.com/vit_models"
@@ -47,7 +48,8 @@ def asked(monkeypatch):
             "vit_huge_patch14_224.orig_in21k",
         ),
         (TINY, f"{BUCKET}/augreg/{TINY}.npz", "vit_tiny_patch16_224.augreg_in21k"),
-        (f"augreg/{OTHER}.npz", f"{BUCKET}/augreg/{OTHER}.npz", None),
+        (f"augreg/{OTHER}.npz", f"{BUCKET}/augreg/{OTHER}.npz", f"augreg/{OTHER}"),
+        (f"gs://vit_models/augreg/{OTHER}.npz", f"{BUCKET}/augreg/{OTHER}.npz", f"augreg/{OTHER}"),
         ("http://example.org/a.npz?version=1", "http://example.org/a.npz?version=1", None),
     ],
 )
@@ -118,6 +120,8 @@ def test_missing_file(asked, source):
         ({"source": "vit_base_patch16_224.orig"}, "Unknown pretrained model.*Did you mean"),
         ({"source": ""}, "Unknown pretrained model. Received: ''"),
         ({"source": "ViT-B_16"}, "must name one checkpoint.*imagenet21k/ViT-B_16"),
+        ({"source": "augreg/S_16-i1k-300ep.npz"}, "augreg must have a known learning_rate"),
+        ({"source": TINY.replace("0.03", "low")}, "augreg must have a known weight_decay"),
         ({"source": "s3://bucket/file"}, "URL of https, http, gs, hf or file"),
         ({"source": "org/name@v1", "revision": "v2"}, "`revision` must be given once"),
         ({"source": "ViT-H_14", "revision": "v2"}, "`revision` must be None"),
@@ -128,6 +132,21 @@ def test_what_cannot_be_meant(asked, arguments, message):
     with pytest.raises(ValueError, match=f"(?s){message}"):
         fetch(**arguments)
     assert asked == []
+
+
+def test_the_best_file_of_a_model_is_fetched(tmp_path, monkeypatch):
+    """The index and the file come by the same door."""
+    with hub_server.HubServer() as server:
+        monkeypatch.setattr(augreg, "INDEX_URL", f"{server.url}/index.csv")
+        monkeypatch.setattr(augreg, "FOLDER_URL", f"{server.url}/")
+        index = f"filename,ds,final_val\n{TINY},i21k,0.5\n{TINY}0,i21k,0.6\n"
+        server.files["/index.csv"] = hub_server.PlainFile(index.encode())
+        server.files[f"/{TINY}0.npz"] = hub_server.PlainFile(b"weights")
+        fetched = fetch("augreg/Ti_16", cache_dir=tmp_path)
+        fetch("augreg/Ti_16", cache_dir=tmp_path, local_files_only=True)
+        assert server.count("GET", "/index.csv") == server.count("GET", f"/{TINY}0.npz") == 1
+    assert fetched.path.read_bytes() == b"weights"
+    assert fetched.row.id == f"augreg/{TINY}0" and fetched.row.variant == "Ti/16"
 
 
 def test_offline_reaches_the_downloader(tmp_path):
