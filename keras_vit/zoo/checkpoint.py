@@ -2,11 +2,12 @@
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.checks import Pair, unknown_name
+from keras_vit.checks import Pair, as_pair, unknown_name
 from keras_vit.config import ModelConfig, PreprocessingConfig, ViTConfig
 from keras_vit.zoo import keymap
 from keras_vit.zoo.keymap import Rule
@@ -159,6 +160,28 @@ def source_config(
             f"Received: {config}. Check the numbers in its config.json."
         )
     return config
+
+
+def whole_image_size(path: object, image_size: int | Sequence[int], step: Sequence[int]) -> Pair:
+    """Return the part of a source's pictures that it cuts into patches.
+
+    Convolutions leave out the last rows and columns that are no whole patch, without a word: a
+    SigLIP of 384 pixels in patches of 14 reads 378.
+
+    Args:
+        path: The file, for the warning.
+        image_size: As the source says it.
+        step: Pixels from one patch to the next, `(height, width)`.
+    """
+    said = as_pair(image_size, "image_size")
+    whole = tuple(side // patch * patch or side for side, patch in zip(said, step, strict=True))
+    if whole != said:
+        warnings.warn(
+            f"{path} says image_size={said}, which is no whole number of patches: its own code "
+            f"leaves out the last pixels. The model takes {whole}.",
+            stacklevel=2,
+        )
+    return whole
 
 
 def square_image_size(path: object, patches: int, patch_size: Sequence[int]) -> Pair:

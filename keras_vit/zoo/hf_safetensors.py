@@ -4,16 +4,15 @@ Which models, `hf_families` says. Both dialects of names are read, the old one i
 `save_pretrained` of transformers does.
 """
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from keras_vit.checks import as_labels
+from keras_vit.checks import as_labels, as_pair
 from keras_vit.config import ModelConfig, PreprocessingConfig, ViTConfig
 from keras_vit.zoo import hf_config, hf_preprocessing, writing
-from keras_vit.zoo.checkpoint import Checkpoint, source_config
+from keras_vit.zoo.checkpoint import Checkpoint, source_config, whole_image_size
 from keras_vit.zoo.hf_families import FAMILIES, HEADS, Family, express
 from keras_vit.zoo.hf_fused import unfuse
 from keras_vit.zoo.hf_layout import Layout
@@ -62,8 +61,10 @@ def read(tensors: TensorFile, config_json: dict | None, overrides: dict) -> Chec
             f"pooler_act={values['pooler_act']!r}. Remove the pooler's tensors to get the "
             "features before it."
         )
+    if not {"image_size", "source_image_size"} & overrides.keys():
+        patch_size = as_pair(fields["patch_size"], "patch_size")
+        fields["image_size"] = whole_image_size(tensors.path, fields["image_size"], patch_size)
     config = source_config(fields, overrides)
-    _check_counts(config, tensors)
     rules = rename_theirs(layout.dialect.key_table(config), layout.spell)
     return Checkpoint(
         config=config,
@@ -166,21 +167,6 @@ def _infer_fields(layout: Layout, fields: dict, overrides: dict) -> dict:
     tokens = fields.get("class_token", True) + fields.get("distillation_token", False)
     prefix = fields.get("num_prefix_positions", tokens + fields.get("num_register_tokens", 0))
     return layout.infer_fields(prefix, overrides.get("source_image_size"))
-
-
-def _check_counts(config: ViTConfig, tensors: TensorFile) -> None:
-    """Refuse what is longer than anything in the file: no table is made for a billion blocks."""
-    most_numbers = max(math.prod(shape) for shape in tensors.shapes.values())
-    for key, number, most in (
-        ("num_hidden_layers", config.num_layers, len(tensors.tensors)),
-        ("num_channels", config.num_channels, most_numbers),
-        ("image_size", config.num_tokens, most_numbers),
-    ):
-        if number > most:
-            raise ValueError(
-                f"`{key}` of config.json must be that of {tensors.path}, which holds too little "
-                f"for it. Received: {config}."
-            )
 
 
 def _key_table(

@@ -64,7 +64,7 @@ def fetch_repository(
         ValueError: If `token` cannot be one.
     """
     cache = Path(cache_dir or constants.HF_HUB_CACHE).expanduser()
-    token = _checked_token(token)
+    token = checked_token(token)
     what = f"{repository!r} at revision {revision or 'main'!r}"
 
     def download() -> Path:
@@ -115,7 +115,7 @@ def _patiently(download: Callable[[], Path]) -> Path:
         try:
             return download()
         except (OSError, httpx2.HTTPError) as error:
-            if not any(_may_pass(cause) for cause in _causes(error)):
+            if not any(_may_pass(cause) for cause in causes(error)):
                 raise
         time.sleep(https.FIRST_WAIT_SECONDS * 2 ** (attempt - 1))
     return download()
@@ -156,7 +156,8 @@ def _no_safetensors(
     )
 
 
-def _checked_token(token: str | bool | None) -> str | bool | None:
+def checked_token(token: str | bool | None) -> str | bool | None:
+    """Return a token without space around it; raise, without showing it, if it can be none."""
     if not isinstance(token, str):
         return token
     token = token.strip()
@@ -209,7 +210,8 @@ def _damaged_error(damaged: list[Path], what: str, offline: bool) -> DownloadErr
     )
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, what caused it, and so on."""
     while error is not None:
         yield error
         error = error.__cause__
@@ -224,7 +226,7 @@ def _explained(
     there: list[str],
 ) -> Exception:
     """Return our error, with a remedy, for one of the client's."""
-    for cause in _causes(error):
+    for cause in causes(error):
         if isinstance(cause, HfHubHTTPError):
             return DownloadError(_answered(cause, what, repository, row, there))
         if isinstance(cause, httpx2.HTTPError):

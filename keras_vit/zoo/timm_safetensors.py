@@ -6,7 +6,12 @@ Shapes tell most of the architecture; timm's name of it and `model_args` tell th
 import math
 
 from keras_vit.checks import as_pair
-from keras_vit.zoo.checkpoint import Checkpoint, source_config, square_image_size
+from keras_vit.zoo.checkpoint import (
+    Checkpoint,
+    source_config,
+    square_image_size,
+    whole_image_size,
+)
 from keras_vit.zoo.keymap import rename_theirs
 from keras_vit.zoo.tensor_files import TensorFile
 from keras_vit.zoo.timm_architectures import config_fields, read_arguments
@@ -205,7 +210,7 @@ def _infer_positions(layout: Layout, fields: dict, image_size: int | list | None
     rows = layout.need(POSITIONS, rank=3)[1]
     if image_size is None:
         return _infer_square(layout, fields, rows, step)
-    height, width = as_pair(image_size, "image_size")
+    image_size = height, width = whole_image_size(layout.tensors.path, image_size, step)
     extra = rows - height // step[0] * (width // step[1])
     if 0 <= extra <= _count_prefix(fields):
         return {"image_size": image_size, "num_prefix_positions": extra}

@@ -1,13 +1,12 @@
 """Files into a repository of the Hugging Face Hub, through its own client."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 from huggingface_hub import HfApi, constants, get_token
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-from keras_vit.zoo.hub import _checked_token
+from keras_vit.zoo.hub import causes, checked_token
 
 SIGN_IN = "pass `token=` or run `hf auth login`"
 
@@ -32,7 +31,7 @@ def check_repository(repository: str, token: str | bool | None = None) -> None:
             "`repo_id` must be 'namespace/name', the namespace being your name on the Hub or an "
             f"organisation of yours. Received: repo_id={repository!r}."
         )
-    token = _checked_token(token)
+    token = checked_token(token)
     if constants.is_offline_mode():
         raise UploadError("The network is switched off. Unset HF_HUB_OFFLINE to upload.")
     if token is False or not (token if isinstance(token, str) else get_token()):
@@ -70,7 +69,7 @@ def upload_folder(
         UploadError: If the files cannot be sent; tells apart why.
     """
     check_repository(repository, token)
-    api = HfApi(token=_checked_token(token), library_name="keras_vit")
+    api = HfApi(token=checked_token(token), library_name="keras_vit")
     try:
         api.create_repo(repository, private=private, exist_ok=True)
         _check_visibility(api, repository, private)
@@ -104,18 +103,12 @@ def _check_visibility(api: HfApi, repository: str, private: bool | None) -> None
         )
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__
-
-
 def _explained(
     error: Exception, api: HfApi, repository: str, revision: str | None
 ) -> UploadError | OSError:
     """Return our error, with a remedy, for one of the client's; never with the token."""
     what = f"{repository!r} at revision {revision or 'main'!r}"
-    for cause in _causes(error):
+    for cause in causes(error):
         if isinstance(cause, UploadError):
             return cause
         if isinstance(cause, HfHubHTTPError):

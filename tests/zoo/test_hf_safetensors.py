@@ -215,9 +215,9 @@ def test_preprocessor_config(edited):
 
 
 @pytest.mark.parametrize("name", ["num_hidden_layers", "num_channels", "image_size"])
-def test_more_than_the_file_can_hold(edited, name):
+def test_absurd_sizes(edited, name):
     """Neither time nor memory for what cannot be there."""
-    with pytest.raises(ValueError, match=f"`{name}` of config.json.*too little for it"):
+    with pytest.raises(ValueError, match="at most 1000 layers.*=\\(?8000000000.*config.json"):
         read_checkpoint(edited("hf_vit", **{name: 8 * 10**9}))
 
 
