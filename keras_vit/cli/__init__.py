@@ -83,10 +83,10 @@ def _common(
       keras-vit show google/vit-base-patch16-224 one of them
       keras-vit finetune                         a demonstration, offline
       keras-vit finetune flowers/ -d runs/1      train, one subfolder a class
-      keras-vit evaluate runs/1 flowers/         how often it is right, class by class
+      keras-vit evaluate runs/1 flowers/         how often it is right
       keras-vit predict runs/1 holiday/*.jpg     name what pictures show
       keras-vit export runs/1 serving/flowers/1  a SavedModel of JPEG bytes
-      keras-vit convert runs/1 flowers --to hf   files that transformers or timm load
+      keras-vit convert runs/1 flowers --to hf   what transformers or timm load
 
     KERAS_VIT_TRACEBACK=1 in the environment shows where an error came from.
     """

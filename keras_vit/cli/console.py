@@ -34,6 +34,9 @@ _REWORDED = (
     (re.compile(r", or give `index_table\(.*?\)`"), ""),
     (re.compile(r"`(path|label|split)_column`"), r"The column `\1`"),
     (re.compile(r"\b(path|label|split)_column="), ""),
+    (re.compile(r"`layout`"), "`--to`"),
+    (re.compile(r", or None for the first of them"), ""),
+    (re.compile(r"\blayout="), "--to "),
 )
 
 

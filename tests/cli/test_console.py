@@ -60,6 +60,7 @@ def test_traceback_on_demand(monkeypatch):
     [
         ("`validation_fraction=0` `resume=True`", "`--validation-fraction 0` `--resume`"),
         ("Leave `validation` or `augmentation` out.", "Leave `--validation` or `--augment` out."),
+        ("`layout` must be one. Received: layout='x'", "`--to` must be one. Received: --to 'x'"),
     ],
 )
 def test_arguments_are_named_as_options(capsys, text, said):
