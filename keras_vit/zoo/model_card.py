@@ -65,7 +65,7 @@ def model_card(
         f"# {kind}, {height} x {width} pixels, {what}",
         "",
         f"{config.num_layers} blocks of width {config.hidden_dim}, patches of "
-        f"{config.patch_size[0]} x {config.patch_size[1]}, {config.num_channels} channel{'s' if config.num_channels > 1 else ''}, "
+        f"{config.patch_size[0]} x {config.patch_size[1]}, channels: {config.num_channels}, "
         f"{count_parameters(config):,} parameters.",
         *_use(loading_code(layout, repository or FOLDER, config.num_classes, bool(repository))),
         *_classes(labels),
