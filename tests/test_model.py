@@ -274,3 +274,17 @@ def test_every_position_insertion_matters(tiny_config, random_weights):
     np.testing.assert_allclose(first, views["block_0"], atol=1e-5)
     second = model.get_layer("block_1")(np.asarray(views["block_0"]) + table)
     np.testing.assert_allclose(second, views["block_1"], atol=1e-5)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_another_image_size_learns_in_a_graph(golden, jit_compile):
+    """FAULTS A5: positions are resized once, when the weights are read."""
+    model = keras_vit.from_pretrained(golden / "hf_vit", image_size=(64, 32), num_classes=3)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, jit_compile=jit_compile)
+    images = np.random.default_rng(0).uniform(0, 255, (2, 64, 32, 3)).astype("float32")
+    before = model.get_layer("position_embedding").embeddings.numpy()
+    model.fit(images, np.array([0, 2]), verbose=0)
+    assert np.isfinite(model.predict(images, verbose=0)).all()
+    assert np.abs(model.get_layer("head").kernel.numpy()).max() > 0
+    assert model.get_layer("position_embedding").embeddings.shape == before.shape == (33, 32)

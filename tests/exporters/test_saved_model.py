@@ -246,10 +246,14 @@ def test_signatures_normalise_for_a_model_that_does_not(tmp_path):
     np.testing.assert_allclose(answer["logits"], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("channels", [1, 4])
-def test_other_channels_and_an_oblong_size(channels, tmp_path):
+@pytest.mark.parametrize(
+    ("channels", "image_size"),
+    [(1, (16, 32)), (2, (32, 16)), (4, (16, 32)), (13, (32, 16))],
+    ids=str,
+)
+def test_other_channels_and_an_oblong_size(channels, image_size, tmp_path):
     """FAULTS A2, B1: encoded pictures are grey or RGB, so only such models take them."""
-    model = tiny(num_channels=channels, image_size=(16, 32))
+    model = tiny(num_channels=channels, image_size=image_size)
     export(model, tmp_path / "out")
     signatures = tf.saved_model.load(tmp_path / "out").signatures
     images = pixels(2, 20, 28, channels)

@@ -34,6 +34,13 @@ def test_official_counts():
     assert counts == OFFICIAL_MIXER_COUNTS
 
 
+def test_official_counts_of_the_testing_models():
+    """With a class token, and without it."""
+    sizes = dict(num_layers=1, num_heads=2, hidden_dim=10, mlp_dim=10, patch_size=16)
+    assert count_parameters(ViTConfig(**sizes)) == 21_390
+    assert count_parameters(ViTConfig(**sizes, class_token=False, pool="mean")) == 21_370
+
+
 @pytest.mark.parametrize("name", sorted(VARIANTS.keys() - OFFICIAL_COUNTS.keys()))
 def test_plain_models_without_an_official_count(name):
     """By the paper's equations."""
