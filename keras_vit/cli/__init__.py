@@ -4,6 +4,7 @@ Exit codes: 0 fine, 1 failed, 2 wrong usage, 130 after Ctrl-C. Results go to std
 else to stderr.
 """
 
+import io
 import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
@@ -59,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     show_notices()
+    if sys.stdout is None:  # closed: nobody wants the results
+        sys.stdout = io.StringIO()
     # `obj` is for verbs that print how to go on.
     app(arguments, prog_name="keras-vit", obj=arguments)
 

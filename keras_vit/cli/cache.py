@@ -71,11 +71,15 @@ def _show(items: list[Cached]) -> None:
         ],
         justify="left",
     )
-    say(f"{len(items)} models, {size_text(sum(item.size_bytes for item in items))}")
+    say(f"{_count(items)}, {size_text(sum(item.size_bytes for item in items))}")
 
 
 def _day(item: Cached) -> str:
     return datetime.date.isoformat(item.last_used)
+
+
+def _count(items: list[Cached]) -> str:
+    return "1 model" if len(items) == 1 else f"{len(items)} models"
 
 
 def _delete(items: list[Cached], yes: bool) -> None:
@@ -86,8 +90,8 @@ def _delete(items: list[Cached], yes: bool) -> None:
         say(f"{item.names[0]}  {size_text(item.size_bytes)}  {printable(item.path)}")
     shared = sum(item.is_repository for item in items)
     if not yes:
-        note = f" {shared} of them are shared with other libraries." if shared else ""
-        typer.confirm(f"Delete these {len(items)} models?{note}", abort=True, err=True)
+        note = f" Shared with other libraries: {shared}." if shared else ""
+        typer.confirm(f"Delete {_count(items)}?{note}", abort=True, err=True)
     for item in items:
         clear(item)
     say(f"deleted {size_text(sum(item.size_bytes for item in items))}")

@@ -37,6 +37,8 @@ _REWORDED = (
     (re.compile(r"`layout`"), "`--to`"),
     (re.compile(r", or None for the first of them"), ""),
     (re.compile(r"\blayout="), "--to "),
+    (re.compile(r"pass `token=`"), "set HF_TOKEN"),
+    (re.compile(r"`local_files_only` and without "), ""),
 )
 
 

@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from keras_vit import assets
 from keras_vit.cli.cache import size_text
-from keras_vit.cli.console import console, print_tabbed, printable, say
+from keras_vit.cli.console import console, errors, print_tabbed, printable, say
 from keras_vit.zoo.download import fetch
+from keras_vit.zoo.https import public_name
 
 _HELP = "Zoo ids, Hub ids, official file names or URLs; `@revision` may follow a Hub id."
 
@@ -36,8 +38,13 @@ def download(
 def _fetched(ids: Iterable[str]) -> Iterator[tuple[str, int, str]]:
     """One after the other, so that each is told as soon as it is there."""
     for name in ids:
-        path = fetch(name).path
-        yield name, sum(file.stat().st_size for file in _files(path)), printable(path)
+        if name == "bundled":
+            path = assets.checkpoint()
+            errors.print("'bundled' is in the package already: nothing to fetch", soft_wrap=True)
+        else:
+            path = fetch(name).path
+        size = sum(file.stat().st_size for file in _files(path))
+        yield public_name(name), size, printable(path)
 
 
 def _files(path: Path) -> list[Path]:

@@ -30,6 +30,7 @@ from keras_vit.evaluation import ClassScore, Evaluation, LabelScore, MultiLabelE
 from keras_vit.evaluation import evaluate as ask
 from keras_vit.image_model import ImageModel
 from keras_vit.training.run_directory import RUN_FILE, read_run
+from keras_vit.zoo.https import public_name
 
 # Names of subfolders, and of splits in a table, in the order in which they are looked for.
 _SPLITS = {"test": ("test",), "validation": ("val", "valid", "validation"), "train": ("train",)}
@@ -117,7 +118,7 @@ def _open_pixel_model(source: str) -> ImageModel:
     if not model.include_normalization:
         raise ValueError(
             "`SOURCE` must normalise its pixels itself. Received: "
-            f"{source!r}, a model with include_normalization=False."
+            f"{public_name(source)!r}, a model with include_normalization=False."
         )
     return model
 

@@ -2,6 +2,7 @@
 
 import collections
 import fnmatch
+import math
 import textwrap
 from typing import Annotated, Literal
 
@@ -51,8 +52,13 @@ def list_models(
 
     Top-1 is ImageNet-1k validation accuracy in percent, as published; who measured it is said.
     """
-    most = None if max_params is None else round(max_params * 1e6)
-    named = [row for row in filter_rows() if _fits(row, pattern)]
+    most = None if max_params is None else max_params * 1e6
+    if most is not None and not math.isfinite(most):
+        raise ValueError(
+            f"`--max-params` must be a number of millions. Received: {max_params}. Leave it out "
+            "for models of any size."
+        )
+    named = [row for row in filter_rows() if _fitting_names(row, pattern)]
     if not named:
         raise unknown_name("model", pattern.strip("*"), close_candidates())
     allowed = {row.id for row in filter_rows(family, most, pixels, licence, min_top1)}
@@ -63,7 +69,7 @@ def list_models(
             "out one of --family, --max-params, --pixels, --licence and --min-top1."
         )
     if console.is_terminal:
-        _show(rows)
+        _show(rows, pattern)
     else:
         print_tabbed(
             ("id", "other_name", "parameters", "pixels", "classes", "top1", "measured_by")
@@ -76,13 +82,14 @@ def list_models(
         )
 
 
-def _fits(row: ModelRow, pattern: str) -> bool:
+def _fitting_names(row: ModelRow, pattern: str) -> list[str]:
+    """The model's names that fit, its id first."""
     if not set(pattern) & set("*?["):
         pattern = f"*{pattern}*"
-    return bool(fnmatch.filter((row.id, *row.aliases), pattern))
+    return fnmatch.filter((row.id, *row.aliases), pattern)
 
 
-def _show(rows: list[ModelRow]) -> None:
+def _show(rows: list[ModelRow], pattern: str) -> None:
     # A narrow terminal keeps the ids whole, since they are there to be copied.
     last = 5 if console.width >= 100 else 3
     measurers = list(dict.fromkeys(row.measured_by for row in rows if row.measured_by))
@@ -90,7 +97,7 @@ def _show(rows: list[ModelRow]) -> None:
         ("id", "top-1", "params", "pixels", "classes")[:last],
         [
             (
-                row.id,
+                _fitting_names(row, pattern)[0],
                 f"{row.top1:.2f} [{measurers.index(row.measured_by) + 1}]" if row.top1 else "",
                 f"{row.parameters / 1e6:.1f} M",
                 str(row.image_size),

@@ -27,6 +27,7 @@ from keras_vit.cli.sources import SOURCE_HELP, is_saved_model, open_model
 from keras_vit.data import Split, evaluation_dataset
 from keras_vit.data.folder import is_ignored
 from keras_vit.decoding import decode_error
+from keras_vit.zoo.https import public_name
 
 _BATCH_SIZE = 32
 _TOP_K = 5
@@ -108,7 +109,7 @@ def _open(source: str) -> Opened:
     if not opened[0]:
         raise ValueError(
             "`SOURCE` must have classes to name. "
-            f"Received: {source!r}, which gives features. Fine-tune it first."
+            f"Received: {public_name(source)!r}, which gives features. Fine-tune it first."
         )
     return opened
 
@@ -118,7 +119,7 @@ def _open_vit(source: str) -> Opened:
     if not model.include_normalization:
         raise ValueError(
             "`SOURCE` must normalise its pixels itself. Received: "
-            f"{source!r}, a model with include_normalization=False."
+            f"{public_name(source)!r}, a model with include_normalization=False."
         )
 
     def probabilities(files: list[str]) -> Iterator[np.ndarray]:

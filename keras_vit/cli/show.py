@@ -22,7 +22,8 @@ from keras_vit.parts import frozen_paths, layers_by_part
 from keras_vit.training.run_directory import BEST_FILE, LAST_FILE, RUN_FILE, read_run
 from keras_vit.zoo import read_checkpoint
 from keras_vit.zoo.catalogue import find, find_by_source
-from keras_vit.zoo.download import DownloadError, fetch
+from keras_vit.zoo.download import NotCachedError, fetch, local_path
+from keras_vit.zoo.https import public_name
 from keras_vit.zoo.rows import ARCHITECTURES, ModelRow
 from keras_vit.zoo.variables import Shapes, variable_shapes
 
@@ -58,7 +59,7 @@ def show(source: Annotated[str, typer.Argument(help=f"{SOURCE_HELP}.")]):
 
 
 def _describe(source: str) -> Sections:
-    path = Path(source).expanduser()
+    path = local_path(source)
     is_run = any((path / name).is_file() for name in (BEST_FILE, LAST_FILE, RUN_FILE))
     if is_run or is_saved_model(source) or (path.is_file() and path.suffix == ".keras"):
         return _describe_model(source, open_model(source), path)
@@ -69,12 +70,15 @@ def _describe(source: str) -> Sections:
         if row is not None:
             return _describe_row(row)
     try:
-        return _describe_files(source, fetch(source, local_files_only=True).path)
-    except DownloadError as error:
+        file = fetch(source, local_files_only=True).path
+    except NotCachedError as error:
+        shown = public_name(source)
         raise FileNotFoundError(
             "`SOURCE` must be in the catalogue (`keras-vit list`) or on this machine, since "
-            f"nothing is downloaded to show it. Received: {source!r}. {error}"
+            f"nothing is downloaded to show it. Received: {shown!r}. Fetch it by "
+            f"`keras-vit download {shlex.quote(shown)}`, then show it."
         ) from error
+    return _describe_files(public_name(source), file)
 
 
 def _find_row(source: str) -> ModelRow | None:

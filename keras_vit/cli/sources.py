@@ -8,6 +8,7 @@ import keras
 from keras_vit.image_model import ImageModel
 from keras_vit.pretrained import from_pretrained
 from keras_vit.training.run_directory import BEST_FILE, LAST_FILE, RUN_FILE
+from keras_vit.zoo.download import local_path
 
 SOURCE_HELP = (
     "The directory of a run (its best.keras, else its last.keras), a .keras file, 'bundled', "
@@ -17,7 +18,7 @@ SOURCE_HELP = (
 
 def is_saved_model(source: str) -> bool:
     """Whether a SavedModel lies at `source`."""
-    return (Path(source).expanduser() / "saved_model.pb").is_file()
+    return (local_path(source) / "saved_model.pb").is_file()
 
 
 def open_model(source: str) -> ImageModel:
@@ -35,7 +36,7 @@ def open_model(source: str) -> ImageModel:
             "`SOURCE` must be a model to be loaded into Keras. "
             f"Received: {source!r}, a SavedModel, which is for serving. Give the run it came from."
         )
-    path = Path(source).expanduser()
+    path = local_path(source)
     for file in (path / BEST_FILE, path / LAST_FILE, path):
         if file.is_file() and file.suffix == ".keras":
             return _load_keras_file(file)

@@ -11,7 +11,13 @@ from huggingface_hub import constants
 
 from keras_vit.checks import unknown_name
 from keras_vit.zoo.catalogue import catalogue
-from keras_vit.zoo.https import cache_folder, disown, file_checksum, read_record
+from keras_vit.zoo.https import (
+    cache_folder,
+    disown,
+    file_checksum,
+    public_name,
+    read_record,
+)
 from keras_vit.zoo.hub_blobs import (
     blob_of,
     delete_blob,
@@ -98,6 +104,9 @@ def find_cached(name: str, items: list[Cached]) -> Cached:
     Raises:
         ValueError: If none has it, or several.
     """
+    name = public_name(name)
+    if not items:
+        raise ValueError(f"No models are cached. Received: {name!r}.")
     found = [item for item in items if name in item.names]
     if not found:
         raise unknown_name("cached model", name, [name for item in items for name in item.names])
@@ -131,7 +140,7 @@ def clear(item: Cached) -> None:
     """Delete a checkpoint from its cache."""
     if item.is_repository:
         for blob in item.path.glob("blobs/*"):
-            for mark in marks_of(blob.name):
+            for mark in marks_of(blob):
                 mark.unlink(missing_ok=True)
         shutil.rmtree(item.path.parent / ".locks" / item.path.name, ignore_errors=True)
     shutil.rmtree(item.path)
@@ -149,7 +158,7 @@ def _repositories(hub: Path) -> Iterator[Cached]:
     for folder in sorted(hub.glob("models--*--*")):
         repository = folder.name.removeprefix("models--").replace("--", "/", 1)
         blobs = [blob for blob in folder.glob("blobs/*") if blob.exists()]
-        ours = [mark.stat().st_mtime for blob in blobs for mark in marks_of(blob.name)]
+        ours = [mark.stat().st_mtime for blob in blobs for mark in marks_of(blob)]
         if ours or repository in known:
             read = [blob.stat().st_atime for blob in blobs]
             used = max(ours or read or [folder.stat().st_mtime])
@@ -193,6 +202,6 @@ def _verify_blob(path: Path) -> CachedFile:
         return CachedFile(path, size, NOT_VERIFIABLE)
     if has_right_content(blob, blob.name):
         return CachedFile(path, size, OK)
-    for mark in marks_of(blob.name):
+    for mark in marks_of(blob):
         mark.unlink(missing_ok=True)
     return CachedFile(path, size, DAMAGED)

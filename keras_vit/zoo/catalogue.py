@@ -8,7 +8,7 @@ import fnmatch
 import functools
 from pathlib import Path
 
-from keras_vit.checks import unknown_name
+from keras_vit.checks import check_integer, is_real, unknown_name
 from keras_vit.zoo import augreg
 from keras_vit.zoo.rows import ARCHITECTURES, ModelRow, read_folder
 
@@ -30,7 +30,11 @@ def list_models(
         image_size: Side of the input, in pixels.
         licence: Its name, or a shell pattern; small and capital letters are alike.
         min_top1: The least published ImageNet-1k accuracy, in percent.
+
+    Raises:
+        ValueError: If no row has the family or the licence, or an argument is of the wrong type.
     """
+    _check_text("pattern", pattern)
     rows = filter_rows(family, max_parameters, image_size, licence, min_top1)
     return sorted(fnmatch.filter([row.id for row in rows], pattern))
 
@@ -45,12 +49,18 @@ def filter_rows(
     """Return the rows that pass all filters that are given; see `list_models`.
 
     Raises:
-        ValueError: If no row has the family or the licence.
+        ValueError: If no row has the family or the licence, or an argument is of the wrong type.
     """
+    for name, value in (("max_parameters", max_parameters), ("min_top1", min_top1)):
+        if value is not None and not is_real(value):
+            raise ValueError(f"`{name}` must be a number or None. Received: {name}={value!r}.")
+    if image_size is not None:
+        check_integer("image_size", image_size, 1, "a positive integer or None")
     rows = list(catalogue().values())
     for what, wanted in (("family", family), ("licence", licence)):
         if wanted is None:
             continue
+        _check_text(what, wanted)
         known = list(dict.fromkeys(getattr(row, what) for row in catalogue().values()))
         chosen = [name for name in known if fnmatch.fnmatchcase(name.lower(), wanted.lower())]
         if not chosen:
@@ -65,6 +75,11 @@ def filter_rows(
     return rows
 
 
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise ValueError(f"`{name}` must be a string. Received: {name}={value!r}.")
+
+
 def find(name: str) -> ModelRow:
     """Return the row of a zoo id, a Hub id, or an official file name.
 
@@ -76,6 +91,7 @@ def find(name: str) -> ModelRow:
     Raises:
         ValueError: If no row has this name (close matches are listed), or several have.
     """
+    _check_text("name", name)
     rows = catalogue()
     if name in rows:
         return rows[name]

@@ -1,9 +1,9 @@
 """The door through which weights come: every way to name a checkpoint becomes a local path."""
 
+import contextlib
 import dataclasses
 import os
 import re
-import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -11,11 +11,19 @@ from huggingface_hub import constants
 
 from keras_vit.zoo import augreg
 from keras_vit.zoo.catalogue import find, find_by_source
-from keras_vit.zoo.https import DownloadError, fetch_url, public_url
+from keras_vit.zoo.https import (
+    DownloadError,
+    NotCachedError,
+    disown,
+    fetch_url,
+    public_name,
+    public_url,
+    split_url,
+)
 from keras_vit.zoo.hub import fetch_repository
 from keras_vit.zoo.rows import ModelRow
 
-__all__ = ["DownloadError", "Fetched", "fetch"]
+__all__ = ["DownloadError", "Fetched", "NotCachedError", "fetch", "forget", "local_path"]
 
 BUCKETS_URL = "https://storage.googleapis.com/"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+", re.ASCII)
@@ -83,6 +91,25 @@ def fetch(
     return _fetched(path, f"hf://{repository}", commit, row)
 
 
+def forget(fetched: Fetched) -> None:
+    """Have the file of a URL that turned out to be unreadable fetched again at its next use.
+
+    What a server first answered may have been no weights at all. Nothing happens to local files,
+    nor to repositories of the Hub, whose files were compared with their checksums.
+    """
+    if (fetched.origin["source"] or "").startswith(("https://", "http://")):
+        with contextlib.suppress(OSError):  # A cache that cannot be written stays as it is.
+            disown(fetched.path)
+
+
+def local_path(text: str) -> Path:
+    """Return a path as a shell reads it: `~` of nobody stays as it is."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
 def _resolve(text: str, revision: str | None) -> tuple[str, str | None, ModelRow | None]:
     """Return `https://...` or `hf://org/name`, the revision and the zoo's row."""
     page = HUB_PAGE.fullmatch(text)
@@ -95,7 +122,8 @@ def _resolve(text: str, revision: str | None) -> tuple[str, str | None, ModelRow
     name, _, written = text.partition("@")
     if written and revision not in (None, written):
         raise ValueError(
-            f"`revision` must be given once. Received: source={text!r}, revision={revision!r}."
+            "`revision` must be given once. "
+            f"Received: source={public_name(text)!r}, revision={revision!r}."
         )
     revision = written or revision
     if name.startswith("hf://"):
@@ -103,7 +131,7 @@ def _resolve(text: str, revision: str | None) -> tuple[str, str | None, ModelRow
     if "://" in name:
         raise ValueError(
             "`source` must be a name, a path, or a URL of https, http, gs, hf or file. "
-            f"Received: source={text!r}."
+            f"Received: source={public_name(text)!r}."
         )
     return _resolve_name(name, revision)
 
@@ -126,13 +154,13 @@ def _resolve_name(name: str, revision: str | None) -> tuple[str, str | None, Mod
 
 
 def _exists(text: str) -> bool:
-    return bool(text) and "://" not in text and Path(text).expanduser().exists()
+    return bool(text) and "://" not in text and local_path(text).exists()
 
 
 def _local(text: str) -> Fetched:
     if text.startswith("file://"):
-        text = urllib.request.url2pathname(urllib.parse.urlsplit(text).path)
-    path = Path(text).expanduser()
+        text = urllib.request.url2pathname(split_url(text).path)
+    path = local_path(text)
     if not path.exists():
         raise _nothing_at(text)
     # Only the name: a path tells about the machine, and origins are published with models.
@@ -160,5 +188,5 @@ def _refuse_revision(text: str, revision: str | None) -> None:
     if revision is not None:
         raise ValueError(
             "`revision` must be None for what is not a Hub repository. "
-            f"Received: source={text!r}, revision={revision!r}."
+            f"Received: source={public_name(text)!r}, revision={revision!r}."
         )

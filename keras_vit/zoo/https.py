@@ -44,6 +44,10 @@ class DownloadError(OSError):
     """A file could not be had. The message says which, why, and what to do."""
 
 
+class NotCachedError(DownloadError):
+    """There is no whole copy here, and the network was not to be used."""
+
+
 class _TryAgainError(Exception):
     """This try failed; the next one may not."""
 
@@ -67,6 +71,7 @@ def fetch_url(
 
     Raises:
         DownloadError: If there is no whole copy and none can be made.
+        ValueError: If `url` cannot be one.
     """
     target = cache_path(url, cache_dir)
     if is_whole(target):
@@ -74,7 +79,7 @@ def fetch_url(
         return target
     if offline:
         state = "The copy there is damaged" if target.exists() else "There is no copy"
-        raise DownloadError(
+        raise NotCachedError(
             f"{public_url(url)} is not in the cache, and the network is switched off. {state}: "
             f"{target}. Call once without `local_files_only` and without HF_HUB_OFFLINE=1, or "
             "give the path of a file that you fetched yourself."
@@ -94,7 +99,7 @@ def fetch_url(
 
 def cache_path(url: str, cache_dir: str | os.PathLike | None = None) -> Path:
     """Return where the copy of `url` lies, whether or not it is there."""
-    name = PurePosixPath(urllib.parse.unquote(urllib.parse.urlsplit(url).path)).name
+    name = PurePosixPath(urllib.parse.unquote(split_url(url).path)).name
     key = hashlib.sha256(url.encode()).hexdigest()[:16]
     return cache_folder(cache_dir) / key / (name or "download")
 
@@ -116,10 +121,26 @@ def mark_used(path: Path) -> None:
 
 def public_url(url: str) -> str:
     """Return `url` without user name, password, query and fragment: they may hold secrets."""
-    parts = urllib.parse.urlsplit(url)
+    parts = split_url(url)
     return urllib.parse.urlunsplit(
         (parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")
     )
+
+
+def public_name(source: str) -> str:
+    """Return what a user called a model, without secrets where it is a URL."""
+    return public_url(source) if "://" in source else source
+
+
+def split_url(url: str) -> urllib.parse.SplitResult:
+    """Return the parts of a URL; raise if its host cannot be read."""
+    try:
+        return urllib.parse.urlsplit(url)
+    except ValueError:  # The cause may quote a password.
+        raise ValueError(
+            "`source` must be a valid URL. Received: one that begins with "
+            f"'{url.partition('://')[0]}://', whose host cannot be read (the rest is not shown)."
+        ) from None
 
 
 def disk_error(error: OSError, what: str, folder: Path) -> DownloadError:
@@ -175,6 +196,7 @@ def _stream(url: str, partial: Path, target: Path) -> None:
         elif not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
             partial.unlink()
             raise _TryAgainError("the server resumed at another place than asked for")
+        _check_answer(answer)
         length = answer.headers.get("Content-Length")
         size = None if length is None else start + int(length)
         record = {
@@ -195,6 +217,20 @@ def _stream(url: str, partial: Path, target: Path) -> None:
         _write_record(target, record | {"size_bytes": arrived})
     elif arrived != size:
         raise _TryAgainError(f"the connection ended after {arrived} of {size} bytes")
+    if not arrived:
+        raise _TryAgainError("the server sent an empty file")
+
+
+def _check_answer(answer: http.client.HTTPResponse) -> None:
+    """Refuse an answer that is not the file as it is."""
+    length = answer.headers.get("Content-Length", "0")
+    coding = answer.headers.get("Content-Encoding", "identity")
+    if answer.status == 204:
+        raise _TryAgainError("the server answered 204, without content")
+    if coding.strip().lower() not in ("", "identity"):
+        raise _TryAgainError(f"the server sent it encoded ({coding}), which was not asked for")
+    if not length.strip().isdecimal():
+        raise _TryAgainError(f"the server stated a length that is none ({length!r})")
 
 
 def _open(request: urllib.request.Request, partial: Path) -> http.client.HTTPResponse:
@@ -207,17 +243,23 @@ def _open(request: urllib.request.Request, partial: Path) -> http.client.HTTPRes
             partial.unlink(missing_ok=True)
         if error.code == 416 or error.code in RETRIED_STATUSES:
             raise _TryAgainError(f"the server answered {error.code} {error.reason}") from error
+        if error.msg.startswith(urllib.request.HTTPRedirectHandler.inf_msg):
+            raise DownloadError(
+                f"{where} redirects in a loop (status {error.code}). Check the address."
+            ) from None  # The cause repeats that, on two lines.
         raise _refusal(error.code, where) from error
     except urllib.error.URLError as error:
         if isinstance(error.reason, PASSING_REASONS):
             raise _TryAgainError(f"the connection broke ({error.reason})") from error
         raise DownloadError(
-            f"No connection to {urllib.parse.urlsplit(where).netloc}: {error.reason}. Check the "
+            f"No connection to {split_url(where).netloc}: {error.reason}. Check the "
             "network and HTTPS_PROXY, or give the path of a file that you fetched yourself."
         ) from error
-    except http.client.InvalidURL:
+    except (http.client.InvalidURL, ValueError):
         # The cause would quote what `public_url` leaves out.
-        raise ValueError(f"`source` must be a valid URL. Received: {where!r}.") from None
+        raise ValueError(
+            f"`source` must be a valid URL, and redirect to none that is not. Received: {where!r}."
+        ) from None
     except BROKEN_CONNECTION as error:
         raise _TryAgainError(f"the connection broke ({error})") from error
     if answer.headers.get_content_type() == "text/html":

@@ -22,7 +22,13 @@ from huggingface_hub.errors import (
 
 from keras_vit.zoo import https
 from keras_vit.zoo.catalogue import close_candidates
-from keras_vit.zoo.https import FULL_DISK, RETRIED_STATUSES, DownloadError, disk_error
+from keras_vit.zoo.https import (
+    FULL_DISK,
+    RETRIED_STATUSES,
+    DownloadError,
+    NotCachedError,
+    disk_error,
+)
 from keras_vit.zoo.hub_blobs import blob_of, delete_blob, is_checksum, is_sound, resume
 from keras_vit.zoo.rows import ModelRow
 
@@ -197,7 +203,7 @@ def _damaged_error(damaged: list[Path], what: str, offline: bool) -> DownloadErr
     """Return the error for files that are still not what the Hub says; they do not stay."""
     if offline:
         paths = ", ".join(str(path) for path in damaged)
-        return DownloadError(
+        return NotCachedError(
             f"The cached copy of {what} is damaged, and the network is switched off: {paths}. "
             "Call once online; it is then fetched again."
         )
@@ -243,7 +249,7 @@ def _explained(
             "repository itself, is at fault."
         )
     if isinstance(error, LocalEntryNotFoundError):
-        return DownloadError(
+        return NotCachedError(
             f"{what} is not whole in the cache, {cache}, and the network is switched off. "
             f"Fetch it once online, without `local_files_only` and without HF_HUB_OFFLINE=1: "
             f"`hf download {repository}`, or the same call. If it lies in another cache, name that "

@@ -36,8 +36,11 @@ def repository_folder(repository: str, cache: Path) -> Path:
 
 def blob_of(path: Path) -> Path:
     """Return the blob that a file of a snapshot stands for: the file itself without links."""
+    if not path.is_symlink():
+        return path
     # One hop: the blob may be a link too, into a store that repositories share.
-    return path.parent / path.readlink() if path.is_symlink() else path
+    blob = path.parent / path.readlink()
+    return blob.parent.resolve() / blob.name
 
 
 def is_checksum(name: str) -> bool:
@@ -78,21 +81,29 @@ def is_sound(blob: Path) -> bool:
 def mark_of(blob: Path) -> Path:
     """Return the file that tells that a blob, as it is, was hashed; its time is the last use."""
     status = blob.stat()
-    name = f"{blob.name}-{status.st_size}-{status.st_mtime_ns}"
-    return cache_folder() / "checked" / name
+    return _marks(blob) / f"{blob.name}-{status.st_size}-{status.st_mtime_ns}"
 
 
-def marks_of(checksum: str) -> list[Path]:
-    """Return the marks of every blob of that name: in other caches, or as it was before."""
-    return list((cache_folder() / "checked").glob(f"{checksum}-*"))
+def marks_of(blob: Path) -> list[Path]:
+    """Return all marks of a blob: of this one, of the same in other caches, of earlier ones."""
+    return list(_marks(blob).glob(f"{blob.name}-*"))
+
+
+def _marks(blob: Path) -> Path:
+    """Return the folder of a repository's marks. Other repositories may have the same blobs."""
+    return cache_folder() / "checked" / blob.parent.parent.name
 
 
 def delete_blob(path: Path) -> None:
-    """Delete a file of a snapshot with its content, so that the client fetches it anew."""
+    """Delete a file of a snapshot and its blob, so that the client fetches it anew.
+
+    What links lead to outside of the repository's folder is somebody else's, and stays.
+    """
     blob = blob_of(path)
-    content = blob.resolve()
-    for file in (path, blob, content):
-        file.unlink(missing_ok=True)
+    snapshots = blob.parent.with_name("snapshots")
+    if blob.parent.name == "blobs" and snapshots in path.parent.resolve().parents:
+        blob.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 def resume(

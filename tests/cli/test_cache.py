@@ -67,6 +67,8 @@ def test_nothing_is_cached(command, tmp_path, monkeypatch, terminal):
     for arguments in ([], ["--clear-all"]):
         result = command("cache", *arguments)
         assert (result.code, result.out) == (0, "no models are cached\n")
+    result = command("cache", "--clear", "vit")
+    assert (result.code, result.err) == (1, "error: No models are cached. Received: 'vit'.\n")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_clear_asks(command, hub, monkeypatch, typed, code):
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))
     result = command("cache", "--clear-all")
     assert result.code == code
-    assert "Delete these 1 models? 1 of them are shared with other libraries." in result.err
+    assert "Delete 1 model? Shared with other libraries: 1." in result.err
     assert hub.exists() == bool(code)
 
 

@@ -60,6 +60,11 @@ def test_traceback_on_demand(monkeypatch):
     [
         ("`validation_fraction=0` `resume=True`", "`--validation-fraction 0` `--resume`"),
         ("Leave `validation` or `augmentation` out.", "Leave `--validation` or `--augment` out."),
+        ("Then pass `token=` or run `hf auth login`", "Then set HF_TOKEN or run `hf auth login`"),
+        (
+            "Call once without `local_files_only` and without HF_HUB_OFFLINE=1",
+            "Call once without HF_HUB_OFFLINE=1",
+        ),
         ("`layout` must be one. Received: layout='x'", "`--to` must be one. Received: --to 'x'"),
     ],
 )

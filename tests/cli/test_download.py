@@ -8,6 +8,8 @@ import pytest
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "zoo"))
 from hub_server import GOOD_TOKEN, HubServer, PlainFile, Repository
 
+from keras_vit import assets
+
 CONTENT = b"numpy" * 1000
 FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 4096}
 # The Hub's client reads its address when it is imported: a process for all that is asked.
@@ -56,6 +58,24 @@ def test_download_tells_what_came_before_it_failed(command, server):
     assert result.code == 1
     assert result.out.count("\n") == 2
     assert result.err.startswith(f"error: There is no file at {server.url}/none.npz (status 404)")
+
+
+def test_what_the_package_carries_is_not_fetched(command):
+    result = command("download", "bundled")
+    assert (result.code, result.err) == (
+        0,
+        "'bundled' is in the package already: nothing to fetch\n",
+    )
+    (row,) = csv.DictReader(result.out.splitlines(), delimiter="\t")
+    assert pathlib.Path(row["path"]) == assets.checkpoint() and int(row["size_bytes"]) > 10_000
+
+
+def test_no_secrets_of_a_url_are_shown(command, server):
+    secret = server.url.replace("//", "//user:hunter2@") + "/a.npz"
+    for arguments in (["show"], ["download"], ["cache", "--clear"], ["verify"]):
+        result = command(*arguments, secret)
+        assert result.code == 1 and "hunter2" not in result.out + result.err
+    assert command("download", f"{server.url}/a.npz?key=hunter2").out.count("hunter2") == 0
 
 
 def test_download_wants_an_id(command):

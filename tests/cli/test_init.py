@@ -1,7 +1,7 @@
 import pytest
 
 import keras_vit
-from keras_vit.cli import COMMANDS
+from keras_vit.cli import COMMANDS, main
 
 
 def test_version(command):
@@ -36,3 +36,12 @@ def test_wrong_usage_is_code_2(command, arguments, said):
     result = command(*arguments)
     assert result.code == 2
     assert said in (result.out + result.err).lower()
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["list"]])
+def test_a_closed_stdout_is_no_fault(monkeypatch, capsys, arguments):
+    monkeypatch.setattr("sys.stdout", None)
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 0
+    assert capsys.readouterr().err == ""

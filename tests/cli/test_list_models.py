@@ -50,6 +50,12 @@ def test_a_terminal_gets_a_table(command, terminal):
     assert "\t" not in result.out
 
 
+def test_a_terminal_shows_the_name_that_was_asked_for(command, terminal):
+    result = command("list", "google/vit-base*")
+    assert "google/vit-base-patch16-224-in21k" in result.out
+    assert "vit_base_patch16_224.orig_in21k_hub" not in result.out
+
+
 def test_all_columns_and_the_licence_fit_a_hundred(command, terminal, monkeypatch):
     monkeypatch.setattr(console, "_width", 100)
     result = command("list")
@@ -92,5 +98,8 @@ def test_filters_that_nothing_passes(command):
     assert "No model passes all filters. Received: 'deit*', of 32 models" in result.err.replace(
         "\n", " "
     )
+    for number in ("inf", "1e400", "1e308"):
+        result = command("list", "--max-params", number)
+        assert result.code == 1 and "`--max-params` must be a number of millions" in result.err
     result = command("list", "--licence", "gpl")
     assert result.code == 1 and "Unknown `licence`" in result.err

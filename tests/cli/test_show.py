@@ -194,7 +194,9 @@ def test_unknown_and_unusable_sources(command, tmp_path):
         ("vit_base_patch16_244", "Did you mean: vit_base_patch16_224"),
         ("ViT-B_16", "which lies in several directories"),
         ("somebody/vit", "nothing is downloaded to show it"),
-        ("https://example.org/vit.npz", "nothing is downloaded to show it"),
+        ("https://u:pw@example.org/vit.npz", "`keras-vit download https://example.org/vit.npz`"),
+        ("https://[bad/vit.npz", "must be a valid URL"),
+        ("~nouser/vit", "must be a file or folder that exists"),
         (tmp_path / "nowhere", "must be a file or folder that exists"),
         (tmp_path / "run", "ended before its first"),
         (tmp_path / "saved", "which is for serving"),
@@ -205,6 +207,7 @@ def test_unknown_and_unusable_sources(command, tmp_path):
         result = command("show", source)
         assert (result.code, result.out) == (1, ""), source
         assert result.err.startswith("error: ") and said in result.err, result.err
+        assert "network is switched off" not in result.err and "pw" not in result.err
 
 
 def test_a_crop_in_words(command, tmp_path):

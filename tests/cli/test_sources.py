@@ -45,6 +45,11 @@ def test_a_run_without_checkpoint(tmp_path):
         open_model(str(tmp_path))
 
 
+def test_the_home_of_nobody():
+    with pytest.raises(FileNotFoundError, match="must be a file or folder that exists"):
+        open_model("~nouser/x")
+
+
 def test_a_saved_model(tmp_path):
     (tmp_path / "saved_model.pb").write_bytes(b"")
     with pytest.raises(ValueError, match="which is for serving"):

@@ -16,7 +16,7 @@ from keras_vit.zoo.cache import (
 )
 from keras_vit.zoo.catalogue import find
 from keras_vit.zoo.https import DownloadError, fetch_url
-from keras_vit.zoo.hub_blobs import is_sound
+from keras_vit.zoo.hub_blobs import blob_of, is_sound
 
 COMMIT = "c" * 40
 KNOWN = "google/vit-base-patch16-224"
@@ -91,6 +91,13 @@ def test_other_repositories_are_listed_once_they_were_used_here(hub, items):
     assert age < datetime.timedelta(minutes=1)
 
 
+def test_a_repository_with_the_blobs_of_a_used_one_is_not_listed(hub, items):
+    snapshot = hub("org/flowers")
+    hub("org/copy")
+    assert is_sound(blob_of(snapshot / "config.json"))
+    assert [item.source for item in items()] == ["hf://org/flowers"]
+
+
 def test_what_an_interrupted_download_left_counts(hub, items):
     snapshot = hub(KNOWN)
     (before,) = items()
@@ -116,6 +123,11 @@ def test_names_that_do_not_do(url, hub, items):
     hub(KNOWN)
     with pytest.raises(ValueError, match="Unknown cached model. Received: 'vot'. Did you mean"):
         find_cached("vot", items())
+    with pytest.raises(ValueError, match=r"No models are cached\. Received: 'vit'"):
+        find_cached("vit", [])
+    secret = "https://user:secret@example.org/x.npz?key=secret"
+    with pytest.raises(ValueError, match="Received: 'https://example.org/x.npz'"):
+        find_cached(secret, items())
     twice = items() + items()
     with pytest.raises(ValueError, match="must name one cached model.*'vit', which may be http"):
         find_cached("vit", twice)
@@ -182,5 +194,5 @@ def test_clear(url, hub, items, tmp_path):
         clear(find_cached(name, items()))
     assert [item.source for item in items()] == ["hf://google/vit-large-patch16-224"]
     assert not locks.exists()
-    assert not list((tmp_path / "own/checked").iterdir())
+    assert not [path for path in (tmp_path / "own/checked").rglob("*") if path.is_file()]
     assert (tmp_path / "hub/models--google--vit-large-patch16-224/refs/main").exists()

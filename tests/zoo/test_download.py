@@ -4,7 +4,7 @@ import hub_server
 import pytest
 
 from keras_vit.zoo import augreg, download
-from keras_vit.zoo.download import DownloadError, fetch
+from keras_vit.zoo.download import NotCachedError, fetch, forget
 
 BUCKET = "https://storage.googleapis.com/vit_models"
 TINY = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0"
@@ -108,7 +108,9 @@ def test_local_files_and_folders(asked, tmp_path, monkeypatch):
     assert asked == []
 
 
-@pytest.mark.parametrize("source", ["./nothing", "weights.npz", "~/nothing", pathlib.Path("a/b")])
+@pytest.mark.parametrize(
+    "source", ["./nothing", "weights.npz", "~/nothing", "~nouser/x", pathlib.Path("a/b")]
+)
 def test_missing_file(asked, source):
     with pytest.raises(FileNotFoundError, match="`source` must be a file or folder that exists"):
         fetch(source)
@@ -123,6 +125,7 @@ def test_missing_file(asked, source):
         ({"source": "augreg/S_16-i1k-300ep.npz"}, "augreg must have a known learning_rate"),
         ({"source": TINY.replace("0.03", "low")}, "augreg must have a known weight_decay"),
         ({"source": "s3://bucket/file"}, "URL of https, http, gs, hf or file"),
+        ({"source": "file://[bad/x"}, "whose host cannot be read"),
         ({"source": "org/name@v1", "revision": "v2"}, "`revision` must be given once"),
         ({"source": "ViT-H_14", "revision": "v2"}, "`revision` must be None"),
         ({"source": pathlib.Path(), "revision": "v2"}, "`revision` must be None"),
@@ -150,5 +153,30 @@ def test_the_best_file_of_a_model_is_fetched(tmp_path, monkeypatch):
 
 
 def test_offline_reaches_the_downloader(tmp_path):
-    with pytest.raises(DownloadError, match=f"(?s)network is switched off.*{tmp_path}"):
+    with pytest.raises(NotCachedError, match=f"(?s)network is switched off.*{tmp_path}"):
         fetch("ViT-H_14", cache_dir=tmp_path, local_files_only=True)
+
+
+def test_secrets_of_a_url_are_not_in_messages():
+    for source in ("s3://user:secret@host/x", "https://user:secret@host/x.npz"):
+        with pytest.raises(ValueError, match="host/x") as error:
+            fetch(source, revision="v1")
+        assert "secret" not in str(error.value)
+
+
+def test_forget(tmp_path, monkeypatch):
+    """What a server first answered need not stay; local files are nobody's to change."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with hub_server.HubServer() as server:
+        url = f"{server.url}/vit.npz"
+        server.files["/vit.npz"] = hub_server.PlainFile(b"weights", wrong=[b"nothing"])
+        server.files["/vit.npz"].states_md5 = False
+        fetched = fetch(url, cache_dir=tmp_path / "cache")
+        assert fetched.path.read_bytes() == b"nothing"
+        forget(fetched)
+        assert fetch(url, cache_dir=tmp_path / "cache").path.read_bytes() == b"weights"
+    beside = tmp_path / "vit.npz.json"
+    beside.write_text("{}")
+    (tmp_path / "vit.npz").touch()
+    forget(fetch(tmp_path / "vit.npz"))
+    assert beside.read_text() == "{}"

@@ -3,8 +3,10 @@ import hashlib
 import os
 import shutil
 import signal
+import socketserver
 import subprocess
 import sys
+import threading
 import time
 import traceback
 import urllib.error
@@ -302,3 +304,73 @@ def test_a_connection_that_is_reset_at_once_is_tried_again(server, tmp_path, mon
 
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
     assert fetch_url(url, tmp_path).read_bytes() == CONTENT
+
+
+@pytest.fixture
+def answering(monkeypatch):
+    """Return a function that starts a server with one literal answer a request, and its URL."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(https, "FIRST_WAIT_SECONDS", 0.01)
+    servers = []
+
+    def start(*answers):
+        left = list(answers)
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self):
+                while self.rfile.readline().strip():
+                    pass
+                self.wfile.write(left.pop(0) if len(left) > 1 else left[0])
+
+        servers.append(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler))
+        threading.Thread(target=servers[-1].serve_forever, args=(0.05,), daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_address[1]}/vit.npz"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+GOOD_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nweights"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (b"HTTP/1.1 204 No Content\r\n\r\n", "answered 204"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "an empty file"),
+        (b"HTTP/1.1 200 OK\r\n\r\n", "an empty file"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+            "sent it encoded .gzip.",
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: abc\r\n\r\nabc", "a length that is none .'abc'."),
+    ],
+)
+def test_an_answer_that_is_not_the_file_is_a_failed_try(answering, tmp_path, wrong, reason):
+    assert fetch_url(answering(wrong, GOOD_ANSWER), tmp_path).read_bytes() == b"weights"
+    url = answering(wrong)
+    with pytest.raises(DownloadError, match=f"after 5 tries: .*{reason}"):
+        fetch_url(url, tmp_path)
+    assert not cache_path(url, tmp_path).exists()
+
+
+def test_a_redirect_loop_says_so(answering, tmp_path):
+    url = answering(b"HTTP/1.1 302 Found\r\nLocation: /vit.npz\r\nContent-Length: 0\r\n\r\n")
+    with pytest.raises(DownloadError, match=r"vit.npz redirects in a loop \(status 302\)\. Check"):
+        fetch_url(url, tmp_path)
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://[bad/x?secret", "https://u:secret@[bad]/x"])
+def test_a_host_that_cannot_be_read(answering, tmp_path, url):
+    with pytest.raises(ValueError, match=r"valid URL. Received: .* host cannot be read") as error:
+        fetch_url(url, tmp_path)
+    redirect = f"HTTP/1.1 302 Found\r\nLocation: {url}\r\nContent-Length: 0\r\n\r\n".encode()
+    with pytest.raises(
+        ValueError, match=r"redirect to none that is not. Received: .*vit.npz"
+    ) as to:
+        fetch_url(answering(redirect), tmp_path)
+    for each in (error, to):
+        assert "secret" not in "".join(traceback.format_exception(each.value))

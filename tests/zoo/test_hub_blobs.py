@@ -15,7 +15,7 @@ import pytest
 from fetch_process import FetchProcess, summary
 from hub_server import GOOD_TOKEN, Faults, HubServer, Repository, etag_of
 
-from keras_vit.zoo.hub_blobs import has_right_content
+from keras_vit.zoo.hub_blobs import delete_blob, has_right_content
 
 COMMIT = "c" * 40
 WEIGHTS = "model.safetensors"
@@ -208,7 +208,7 @@ def test_a_file_is_hashed_once(server, tmp_path):
         fetch()
         blob = blobs(cache) / etag_of(WEIGHTS, CONTENT)
         time_of_change = blob.stat().st_mtime_ns
-        notes = list((tmp_path / "keras_vit/checked").iterdir())
+        notes = list((tmp_path / "keras_vit/checked/models--org--name").iterdir())
         assert f"{blob.name}-{len(CONTENT)}-{time_of_change}" in {note.name for note in notes}
         assert len(notes) == len(FILES)
         spoiled = b"?" * len(CONTENT)
@@ -309,3 +309,34 @@ def test_repository_that_changed_while_a_download_was_left(
     repository.commits["d" * 40] = new
     repository.references["main"] = "d" * 40
     assert fetch()["files"] == summary(new)
+
+
+def test_a_link_out_of_the_cache_is_cut_and_its_target_stays(tmp_path):
+    """As the entry of a snapshot, and as a blob; each of a name that the check must not trust."""
+    folder = tmp_path / "models--org--name"
+    snapshot = folder / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (folder / "blobs").mkdir()
+    (tmp_path / "blobs").mkdir()
+    own, linked = folder / "blobs/own", folder / "blobs/linked"
+    theirs = [tmp_path / "x/y/theirs", tmp_path / "blobs/theirs", tmp_path / "shared"]
+    (tmp_path / "x/y").mkdir(parents=True)
+    for file in (own, *theirs):
+        file.write_text("content")
+    linked.symlink_to(theirs[2])
+    entries = dict(a=theirs[0], b=theirs[1], c="../../blobs/linked", d="../../blobs/own")
+    for name, target in entries.items():
+        (snapshot / name).symlink_to(target)
+        delete_blob(snapshot / name)
+    assert all(file.read_text() == "content" for file in theirs)
+    assert not list(snapshot.iterdir()) and not list((folder / "blobs").iterdir())
+
+
+def test_a_load_deletes_no_file_outside_of_the_cache(fetch, cache, tmp_path):
+    fetch()
+    entry = blobs(cache).parent / "snapshots" / COMMIT / WEIGHTS
+    (tmp_path / "mine").write_bytes(b"mine")
+    entry.unlink()
+    entry.symlink_to(tmp_path / "mine")
+    assert fetch()["files"] == summary(FILES)
+    assert (tmp_path / "mine").read_bytes() == b"mine"
