@@ -5,7 +5,7 @@ A key that is missing means the default of its class.
 
 from collections.abc import Callable
 
-from keras_vit.checks import Pair, is_real
+from keras_vit.checks import Pair, as_pair, is_real
 from keras_vit.config import ViTConfig
 from keras_vit.zoo.hf_families import Family, Task, mlp_dim, mlp_ratio
 
@@ -55,10 +55,11 @@ def read_fields(family: Family, values: dict) -> dict:
         values: What `tower_values` returns.
 
     Raises:
-        ValueError: If it asks for an activation that we do not have, or a width that is none.
+        ValueError: If it asks for an activation that we do not have, a width that is none, or
+            sides that transformers' class cannot have.
     """
     hidden_act = values["hidden_act"]
-    if hidden_act not in ACTIVATION_OF_HIDDEN_ACT:
+    if not isinstance(hidden_act, str) or hidden_act not in ACTIVATION_OF_HIDDEN_ACT:
         raise ValueError(
             f"`hidden_act` of config.json must be one of {sorted(ACTIVATION_OF_HIDDEN_ACT)}. "
             f"Received: hidden_act={hidden_act!r}."
@@ -68,7 +69,7 @@ def read_fields(family: Family, values: dict) -> dict:
     fields |= {ours: values[theirs] for ours, theirs in family.keys.items()}
     if fields.get("gated_mlp"):
         fields["activation"] = "silu"  # whatever `hidden_act` says
-    if "mlp_ratio" in values:
+    if "mlp_ratio" in family.defaults:
         ratio = values["mlp_ratio"]
         if not is_real(ratio) or not 0 < ratio < 1000:
             raise ValueError(
@@ -76,6 +77,12 @@ def read_fields(family: Family, values: dict) -> dict:
                 f"Received: mlp_ratio={ratio!r}."
             )
         fields["mlp_dim"] = mlp_dim(fields["hidden_dim"], ratio, fields["gated_mlp"])
+    for key in ("image_size", "patch_size") if family.is_square else ():
+        if len(set(as_pair(values[key], key))) > 1:
+            raise ValueError(
+                f"`{key}` of config.json must be one number: transformers' {family.model_type} "
+                f"resizes its positions as a square. Received: {key}={values[key]!r}."
+            )
     return fields
 
 

@@ -38,6 +38,19 @@ PROCESSORS = {
 # Of these a size that is one number is that of the shorter side; else, of both.
 SHORTER_SIDE = ("CLIP", "Bit", "Siglip")
 VIT = {"image_processor_type": "ViTImageProcessor"}
+# What an image processor of a class that is not in the table must say for itself. Beside that it
+# has the defaults of transformers' base class: a size of one number is both sides, nothing is cut.
+REQUIRED = ("size", "resample", "image_mean", "image_std")
+# The steps that we have or that change no pixel. Other classes have more: `do_pad`, `do_grayscale`.
+STEPS = {
+    *("do_resize", "do_center_crop", "do_rescale", "do_normalize"),
+    *("do_convert_rgb", "do_reduce_labels"),
+}
+# Keys that are no steps, and change pixels where they are set.
+LACKED = {
+    *("crop_pct", "offset", "rescale_offset", "include_top", "pad_size", "size_divisor"),
+    *("keep_aspect_ratio", "ensure_multiple_of", "crop_to_patches"),
+}
 
 
 def read_preprocessing(
@@ -50,18 +63,20 @@ def read_preprocessing(
         image_size: Of the model; a file for another size gives a warning.
         num_channels: Of the model.
         published: What models of this family have: instead of a missing file, and its
-            `image_processor_type` for a file that names none that we know.
+            `image_processor_type` for a file that names none.
 
     Raises:
-        ValueError: If it asks for a filter or a size that we do not know.
+        ValueError: If it asks for a class, step, filter or size that we do not know.
     """
-    if values and OWN_KEY in values:
-        return PreprocessingConfig(**values[OWN_KEY]).for_channels(num_channels)
-    said = published if values is None else values
-    processor = _processor(said) or _processor(published)
-    values = PROCESSORS[processor] | said
+    # Null is what a missing key is.
+    said = published if values is None else {k: v for k, v in values.items() if v is not None}
+    if OWN_KEY in said:
+        return _own(said[OWN_KEY]).for_channels(num_channels)
+    processor = _processor(said, _processor(published))
+    values = PROCESSORS.get(processor, {}) | said
+    _check_steps(values)
     number = values["resample"]
-    if number not in INTERPOLATION_OF_PIL:
+    if not is_real(number) or number not in INTERPOLATION_OF_PIL:
         raise ValueError(
             f"`resample` of {FILE_NAME} must be PIL's number of a filter that we have: "
             f"{INTERPOLATION_OF_PIL}. Received: resample={number!r}."
@@ -117,11 +132,59 @@ def write_preprocessing(preprocessing: PreprocessingConfig, image_size: Pair) ->
     return values | {OWN_KEY: preprocessing.to_dict()}
 
 
-def _processor(values: dict) -> str | None:
-    """Return the kind of image processor, whatever its backend and age, or None if unknown."""
-    name = values.get("image_processor_type") or values.get("feature_extractor_type") or ""
+def _own(values: dict) -> PreprocessingConfig:
+    if not isinstance(values, dict):
+        raise ValueError(
+            f"`{OWN_KEY}` of {FILE_NAME} must be an object with the fields of PreprocessingConfig. "
+            f"Received: {values!r}. Remove it to read transformers' own keys."
+        )
+    return PreprocessingConfig(**values)
+
+
+def _processor(values: dict, default: str | None = None) -> str | None:
+    """Return the kind of image processor, whatever its backend and age.
+
+    Args:
+        values: Of the file.
+        default: The kind where the file names none.
+
+    Returns:
+        Its key in `PROCESSORS`, or None for another class whose file says all that matters.
+    """
+    name = values.get("image_processor_type") or values.get("feature_extractor_type")
+    if name is None:
+        return default
     kind = re.fullmatch(r"(.+?)(?:ImageProcessor(?:Fast|Pil)?|FeatureExtractor)", name)
-    return kind[1] if kind and kind[1] in PROCESSORS else None
+    if kind and kind[1] in PROCESSORS:
+        return kind[1]
+    missing = [key for key in REQUIRED if key not in values]
+    if missing:
+        raise ValueError(
+            f"{FILE_NAME} must say {', '.join(REQUIRED)} for an image processor whose defaults "
+            f"keras_vit does not know. Received: {name!r}, without {', '.join(missing)}. "
+            f"Write what this class does into {FILE_NAME}."
+        )
+    return None
+
+
+def _check_steps(values: dict) -> None:
+    """Raise for a step that we lack, or that we always take."""
+    lacked = [
+        key for key, value in values.items() if value and (key in LACKED or _is_other_step(key))
+    ]
+    if not values.get("do_resize", True):
+        lacked.append("do_resize")
+    if lacked:
+        received = ", ".join(f"{key}={values[key]!r}" for key in lacked)
+        raise ValueError(
+            f"{FILE_NAME} must describe resizing, cropping, rescaling and normalization: keras_vit "
+            f"has no more, and always resizes. Received: {received}. Write into {FILE_NAME} what "
+            "these pictures need without it, and prepare them in your own way."
+        )
+
+
+def _is_other_step(key: str) -> bool:
+    return key.startswith("do_") and key not in STEPS
 
 
 def _normalization(values: dict) -> tuple[list[float], list[float]]:
@@ -135,6 +198,11 @@ def _normalization(values: dict) -> tuple[list[float], list[float]]:
     if not values.get("do_normalize", True):
         mean, std = [0.0] * len(mean), [1.0] * len(std)
     factor = values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1.0
+    if not is_real(factor) or not factor > 0:
+        raise ValueError(
+            f"`rescale_factor` of {FILE_NAME} must be a positive number, mostly 1/255. "
+            f"Received: rescale_factor={factor!r}."
+        )
     # (x * factor - mean) / std  =  (x / 255 - mean / scale) / (std / scale)
     scale = factor * 255
     if math.isclose(scale, 1.0, rel_tol=1e-6):

@@ -10,6 +10,7 @@ from keras_vit.checks import check_choice, unknown_name
 from keras_vit.config import ModelConfig, PreprocessingConfig, ViTConfig
 from keras_vit.resample import POSITION_RESIZE_RULES
 from keras_vit.variants import MIXER_VARIANTS, SIZES, VARIANTS
+from keras_vit.zoo import READERS
 from keras_vit.zoo.variables import count_parameters
 
 # The named sizes with patches that the paper and its successors did not give them.
@@ -204,6 +205,7 @@ def _read_family(path: Path) -> list[tuple[str, ModelRow]]:
     _check(family, FAMILY_FIELDS, where)
     _check(family["preprocessing"], PREPROCESSING_FIELDS, f"{where}.preprocessing")
     try:
+        check_choice("reader", family["reader"], READERS)
         PreprocessingConfig(**family["preprocessing"])
         if "position_resize" in family:
             check_choice("position_resize", family["position_resize"], POSITION_RESIZE_RULES)
@@ -230,6 +232,10 @@ def _read_row(fields: dict, family: dict, where: str) -> ModelRow:
         values["size_bytes"] = round(values.pop("size_mib") * 2**20)
     if fields.get("variant", "B/16") not in ARCHITECTURES:
         raise ValueError(f"{where}: {unknown_name('`variant`', fields['variant'], ARCHITECTURES)}")
+    config_type = type(ARCHITECTURES[fields["variant"]]) if "variant" in fields else ViTConfig
+    known = [field.name for field in dataclasses.fields(config_type)]
+    for name in values["config_fields"].keys() - known:
+        raise ValueError(f"{where}: {unknown_name('field of `config`', name, known)}")
     try:
         values["preprocessing"] = PreprocessingConfig(**family["preprocessing"] | preprocessing)
         row = ModelRow(**values)

@@ -44,7 +44,7 @@ TAKEN = {
 }
 # timm's defaults of arguments that say which layers there are. Each architecture states them, so
 # that a layer whose tensors a file lacks is missing from it, not from the model.
-LAYER_DEFAULTS = {"qkv_bias": True, "qk_norm": False, "pre_norm": False}
+LAYER_DEFAULTS = {"qkv_bias": True, "qk_norm": False, "pre_norm": False, "fc_norm": None}
 # Without effect on what a loaded model computes.
 WITHOUT_EFFECT = {
     *("dynamic_img_size", "dynamic_img_pad", "weight_init", "fix_init", "device", "dtype"),
@@ -56,12 +56,16 @@ WITHOUT_EFFECT = {
 @functools.cache
 def architectures() -> dict[str, dict]:
     """Return timm's arguments of each architecture, by name, those that shapes tell left out."""
-    families = tomllib.loads(DATA.read_text(encoding="utf-8"))["family"]
     return {
         name: {**LAYER_DEFAULTS, **family, "num_heads": num_heads}
-        for family in families
+        for family in _data()["family"]
         for name, num_heads in family["num_heads"].items()
     }
+
+
+def unread() -> dict[str, list[str]]:
+    """Return the architectures that only look like ViTs, by the module of timm they are in."""
+    return _data()["unread"]
 
 
 def read_arguments(config_json: dict, overrides: dict) -> dict:
@@ -75,12 +79,21 @@ def read_arguments(config_json: dict, overrides: dict) -> dict:
         overrides: `ViTConfig` fields that the caller knows better.
 
     Raises:
-        ValueError: If one asks for what we do not have.
+        ValueError: If it is another kind of model, or one asks for what we do not have.
     """
     name = config_json["architecture"]
+    for module, names in unread().items():
+        if name in names:
+            raise ValueError(
+                "`architecture` of config.json must be of a kind of model that keras_vit has. "
+                f"Received: architecture={name!r}, of timm's module {module}: its tensors are "
+                "named like a ViT's, but it computes something else with them, mostly with "
+                "relative or rotary positions. Use timm itself for this model."
+            )
     arguments = architectures().get(name, {}) | (config_json.get("model_args") or {})
     if "pool" in overrides:
         arguments.pop("global_pool", None)
+        arguments.pop("fc_norm", None)  # whose default hangs on it
     lacking = [f"{key}={value!r}" for key, value in arguments.items() if not _is_had(key, value)]
     if lacking:
         raise ValueError(
@@ -124,6 +137,11 @@ def _is_had(key: str, value: object) -> bool:
     if key in ONLY_VALUE:
         return value == ONLY_VALUE[key]
     return key in TAKEN or key in WITHOUT_EFFECT
+
+
+@functools.cache
+def _data() -> dict:
+    return tomllib.loads(DATA.read_text(encoding="utf-8"))
 
 
 def _plain(name: str | None) -> str | None:

@@ -20,7 +20,7 @@ sys.modules.setdefault("triton", None)
 
 MODULES = ("vision_transformer", "deit", "vision_transformer_hybrid")
 TOLD_BY_SHAPES = {
-    *("patch_size", "embed_dim", "depth", "mlp_ratio", "no_embed_class", "fc_norm"),
+    *("patch_size", "embed_dim", "depth", "mlp_ratio", "no_embed_class"),
     *("img_size", "dynamic_img_size"),
     *("pretrained_strict", "feature_cfg", "pretrained_filter_fn"),  # of timm's factory
 }
@@ -279,6 +279,34 @@ def test_table_of_architectures_is_that_of_timm():
     expected = {name: _expected_row(arguments) for name, arguments in _timm_table().items()}
     assert len(expected) == 193
     assert timm_architectures.architectures() == expected
+
+
+def test_other_kinds_of_model_are_those_of_timm():
+    """All of a module whose tensors could be taken for a ViT's."""
+    import timm
+
+    unread = timm_architectures.unread()
+    assert not unread.keys() & set(MODULES)
+    assert unread == {module: timm.list_models(module=module) for module in unread}
+
+
+def test_a_perception_encoder_is_refused():
+    """All its tensors fit a ViT's, which would pass by its rotary positions."""
+    import timm
+
+    arguments = SMALL | {"depth": 1, "attn_pool_num_heads": 4}
+    model = timm.create_model("vit_pe_core_base_patch16_224", device="meta", **arguments)
+    stored = {
+        key: StoredTensor(pathlib.Path(), tuple(tensor.shape), "float32")
+        for key, tensor in model.state_dict().items()
+    }
+    tensors = TensorFile(pathlib.Path(), stored, {})
+    config_json = {"architecture": "another", "model_args": arguments | {"global_pool": "map"}}
+    del config_json["model_args"]["attn_pool_num_heads"]
+    timm_safetensors.read(tensors, config_json, {}).check()
+    config_json["architecture"] = "vit_pe_core_base_patch16_224"
+    with pytest.raises(ValueError, match="of timm's module eva"):
+        timm_safetensors.read(tensors, config_json, {})
 
 
 def test_every_argument_of_timm_is_known():

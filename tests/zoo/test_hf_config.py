@@ -58,8 +58,9 @@ def test_defaults_that_differ_from_family_to_family():
 def test_every_activation_can_be_said():
     for ours, theirs in HIDDEN_ACT_OF_ACTIVATION.items():
         assert ACTIVATION_OF_HIDDEN_ACT[theirs] == ours
-    with pytest.raises(ValueError, match="`hidden_act`.*Received: hidden_act='relu'"):
-        fields_of(VIT, {"hidden_act": "relu"})
+    for unknown in ("relu", ["gelu"]):
+        with pytest.raises(ValueError, match="`hidden_act`.*Received: hidden_act=.*elu"):
+            fields_of(VIT, {"hidden_act": unknown})
 
 
 def test_tower_inside_of_a_larger_model():
@@ -81,6 +82,17 @@ def test_gate_and_width_of_dinov2():
     for ratio in ("4", float("nan"), 0):
         with pytest.raises(ValueError, match="`mlp_ratio` of config.json must be a positive"):
             fields_of(DINOV2, {"mlp_ratio": ratio})
+        assert fields_of(VIT, {"mlp_ratio": ratio}) == fields_of(VIT)  # a stray key
+
+
+@pytest.mark.parametrize("family", [DINOV2, DINOV2_WITH_REGISTERS, SIGLIP, CLIP])
+@pytest.mark.parametrize("key", ["image_size", "patch_size"])
+def test_oblongs_that_transformers_would_resize_as_squares(family, key):
+    message = rf"`{key}` of config.json must be one number.*Received: {key}=\[28, 56\]"
+    with pytest.raises(ValueError, match=message):
+        fields_of(family, {key: [28, 56]})
+    assert fields_of(family, {key: [28, 28]})[key] == [28, 28]
+    assert fields_of(VIT, {key: [28, 56]})[key] == [28, 56]
 
 
 def test_task_by_layers_then_by_class():

@@ -50,7 +50,6 @@ CLIP_DEFAULT = PreprocessingConfig(**BICUBIC, **CLIP_STATISTICS, resize="crop")
         ("SiglipImageProcessor", PreprocessingConfig(**BICUBIC)),
         ("CLIPImageProcessorPil", CLIP_DEFAULT),
         ("BitImageProcessor", CLIP_DEFAULT),
-        ("SwinFeatureExtractor", VIT_DEFAULT),  # unknown: the family's own
     ],
 )
 def test_absent_keys_mean_the_defaults_of_the_class_that_is_named(name, expected):
@@ -108,6 +107,79 @@ def test_errors():
         read({"size": {"longest_edge": 224}})
     with pytest.raises(ValueError, match="must be lists of numbers.*image_mean=.'x'."):
         read({"image_mean": ["x"]})
+
+
+ALL_SAID = {"size": 224, "resample": 3, "image_mean": [0.4] * 3, "image_std": [0.2] * 3}
+
+
+@pytest.mark.parametrize("name", ["BlipImageProcessor", "ConvNextFeatureExtractor", "Other"])
+@pytest.mark.parametrize("family", [VIT, CLIP], ids=lambda family: family.model_type)
+def test_another_class_must_say_all(name, family):
+    """Its defaults are not the family's: CLIP's would cut."""
+    values = ALL_SAID | {"image_processor_type": name}
+    expected = PreprocessingConfig(mean=(0.4,) * 3, std=(0.2,) * 3, **BICUBIC)
+    assert read_preprocessing(values, (224, 224), 3, family.preprocessing) == expected
+    for key in ALL_SAID:
+        said = {other: value for other, value in values.items() if other != key}
+        for lacking in (said, said | {key: None}):
+            with pytest.raises(ValueError, match=f"Received: '{name}', without {key}. Write"):
+                read_preprocessing(lacking, (224, 224), 3, family.preprocessing)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("do_flip_channel_order", True),
+        ("do_pad", True),
+        ("do_grayscale", True),
+        ("rescale_offset", True),
+        ("offset", True),
+        ("crop_pct", 0.875),
+        ("size_divisor", 32),
+        ("do_resize", False),
+    ],
+)
+@pytest.mark.parametrize("name", ["ViTImageProcessor", "ConvNextImageProcessor", None])
+def test_what_we_lack_is_refused(name, key, value):
+    with pytest.raises(ValueError, match=f"Received: {key}={value}. Write into preprocessor_con"):
+        read(ALL_SAID | {"image_processor_type": name, key: value})
+
+
+def test_keys_that_change_no_pixel():
+    """What files of transformers' classes hold besides, new and old ones."""
+    harmless = dict(
+        do_convert_rgb=True,
+        do_reduce_labels=True,
+        data_format="channels_first",
+        input_data_format=None,
+        return_tensors=None,
+        device="cpu",
+        disable_grouping=None,
+        default_to_square=True,
+        image_seq_length=256,
+        processor_class="CLIPProcessor",
+        do_pad=False,
+        pad_size=None,
+        crop_pct=None,
+        rescale_offset=False,
+        keras_vit=None,
+        crop_size=None,
+        do_center_crop=None,
+        size=None,
+        _valid_processor_keys=["images", "do_resize"],
+    )
+    assert read(harmless) == VIT_DEFAULT
+
+
+def test_wrong_types_name_their_key():
+    for values, named in (
+        ({"rescale_factor": 0}, "`rescale_factor` of pre.*Received: rescale_factor=0"),
+        ({"rescale_factor": "x"}, "`rescale_factor` of pre.*Received: rescale_factor='x'"),
+        ({"resample": [2]}, r"`resample` of pre.*Received: resample=\[2\]"),
+        ({"keras_vit": [1]}, r"`keras_vit` of pre.*Received: \[1\]"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            read(values)
 
 
 @pytest.mark.parametrize("crop_size", [224, {"height": 224, "width": 224}])

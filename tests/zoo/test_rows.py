@@ -165,6 +165,18 @@ def test_one_file_in_two_ways(tmp_path):
         (FAMILY.replace("[0.5, 0.5, 0.5]", '["a"]', 1) + MODEL, r"\[family\]"),
         (FAMILY.replace('"squash"', "3") + MODEL, r"\[family\]\.preprocessing: `resize` must"),
         (FAMILY, "required and missing: model"),
+        (
+            FAMILY.replace("official_npz", "oficial_npz") + MODEL,
+            r"\[family\]: Unknown `reader`.*'oficial_npz'. Did you mean: official_npz",
+        ),
+        (
+            FAMILY + "[family.config]\nhiden_dim = 8\n" + MODEL,
+            r"\[\[model\]\] 1 .*Unknown field of `config`.*'hiden_dim'. Did you mean: hidden_dim",
+        ),
+        (
+            FAMILY + MODEL.replace("Ti/16", "Mixer-B/32") + "config = { num_heads = 8 }",
+            "Unknown field of `config`. Received: 'num_heads'",
+        ),
         (FAMILY + MODEL + "id =", "is not valid TOML"),
     ],
 )

@@ -4,7 +4,12 @@ import re
 
 import pytest
 
-from keras_vit.zoo.timm_architectures import architectures, config_fields, read_arguments
+from keras_vit.zoo.timm_architectures import (
+    architectures,
+    config_fields,
+    read_arguments,
+    unread,
+)
 
 
 def fields(architecture, overrides=None, **model_args):
@@ -124,6 +129,20 @@ def test_model_args_without_effect():
     plain = fields("vit_base_patch16_224")
     harmless = dict(drop_path_rate=0.1, dynamic_img_size=True, proj_bias=True, weight_init="jax")
     assert fields("vit_base_patch16_224", **harmless) == plain
+
+
+@pytest.mark.parametrize("name", ["vit_pe_core_base_patch16_224", "vit_base_patch16_rope_224"])
+def test_another_kind_of_model(name):
+    """Their files are whole ViTs, but for the rotary positions that no tensor tells of."""
+    message = f"Received: architecture='{name}', of timm's module eva.*Use timm itself"
+    with pytest.raises(ValueError, match=message):
+        fields(name, {"pool": "map"}, global_pool="map")
+
+
+def test_no_architecture_is_read_and_not_read():
+    other = [name for names in unread().values() for name in names]
+    assert len(other) == len(set(other)) > 0
+    assert not set(other) & architectures().keys()
 
 
 def test_pool_that_the_caller_knows_better():

@@ -448,6 +448,21 @@ def test_missing_groups_of_a_known_architecture(key, pattern, named, tmp_path):
         read_checkpoint(save(tmp_path, rest, config_json)).check()
 
 
+def test_norm_that_the_pool_moves(tmp_path):
+    """timm's default of `fc_norm` hangs on `global_pool`; the caller may know better than both."""
+    config, arrays, config_json = described("token")
+    config_json["model_args"]["global_pool"] = "avg"
+    path = save(tmp_path, arrays, config_json)
+    with pytest.raises(MissingWeightsError, match=r"(?s)- fc_norm\.weight.*\+ norm\.weight"):
+        read_checkpoint(path).check()
+    expected = dataclasses.replace(config, pool="mean")
+    for overrides, fc_norm in (({"pool": "mean"}, None), ({}, False)):
+        config_json["model_args"]["fc_norm"] = fc_norm
+        understood = read_checkpoint(save(tmp_path, arrays, config_json), overrides)
+        understood.check()
+        assert understood.config == expected
+
+
 @pytest.mark.parametrize(
     ("pattern", "named"),
     [
