@@ -14,9 +14,9 @@ from keras_vit.config import ModelConfig, ViTConfig
 from keras_vit.image_model import ImageModel
 from keras_vit.mixer import Mixer
 from keras_vit.model import ViT
-from keras_vit.zoo import read_checkpoint
+from keras_vit.zoo import WeightFileError, read_checkpoint
 from keras_vit.zoo.checkpoint import Checkpoint
-from keras_vit.zoo.download import Fetched, fetch
+from keras_vit.zoo.download import Fetched, fetch, forget
 
 _LOGGER = logging.getLogger("keras_vit")
 MODELS = {model.config_class: model for model in (ViT, Mixer)}
@@ -126,12 +126,22 @@ def from_pretrained(
         labels=checkpoint.labels if keeps_head else None,
         multi_label=checkpoint.multi_label and keeps_head,
         include_normalization=include_normalization,
-        origin={**fetched.origin, "position_resize": checkpoint.position_resize},
+        origin=_origin(fetched, checkpoint),
         read_weights=_weights_for(config, checkpoint, keeps_head),
         dtype=dtype,
     )
     _tell(config, checkpoint, keeps_head, missing)
     return model
+
+
+def _origin(fetched: Fetched, checkpoint: Checkpoint) -> dict[str, str | None]:
+    """Where the weights come from: the address, or of local files what they say of it."""
+    origin = {**fetched.origin, "position_resize": checkpoint.position_resize}
+    if fetched.path.resolve() == assets.checkpoint().resolve():
+        return origin | {"source": "bundled", "licence": "MIT"}
+    if "://" in origin["source"]:
+        return origin | {"licence": origin["licence"] or checkpoint.origin.get("licence")}
+    return origin | checkpoint.origin
 
 
 def _read(fetched: Fetched, fields: dict, **sizes: Any) -> tuple[Checkpoint, dict]:
@@ -143,7 +153,11 @@ def _read(fetched: Fetched, fields: dict, **sizes: Any) -> tuple[Checkpoint, dic
             name: getattr(row.config, name) if size is None else size
             for name, size in sizes.items()
         }
-    checkpoint = read_checkpoint(fetched.path, fields)
+    try:
+        checkpoint = read_checkpoint(fetched.path, fields)
+    except WeightFileError:
+        forget(fetched)
+        raise
     if row is not None and row.position_resize:
         checkpoint = dataclasses.replace(checkpoint, position_resize=row.position_resize)
     return checkpoint, sizes

@@ -1,9 +1,12 @@
 """From a Keras model to files that others load, here or on the Hugging Face Hub."""
 
+import dataclasses
+import itertools
 import json
+import logging
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,19 @@ import keras
 import numpy as np
 
 from keras_vit import lora, resample
+from keras_vit.base_config import ACTIVATIONS
 from keras_vit.checks import check_choice
+from keras_vit.config import (
+    FINAL_NORMS,
+    POOLS,
+    POSITION_EMBEDDING_NAMES,
+    POSITION_INSERTIONS,
+    REPRESENTATIONS,
+    STEM_NUMERICS,
+    ModelConfig,
+    PreprocessingConfig,
+    ViTConfig,
+)
 from keras_vit.image_model import ImageModel
 from keras_vit.zoo import (
     hf_preprocessing,
@@ -21,8 +36,11 @@ from keras_vit.zoo import (
     timm_writing,
     upload,
 )
+from keras_vit.zoo.checkpoint import ORIGIN
 from keras_vit.zoo.model_card import model_card
-from keras_vit.zoo.writing import write_files
+from keras_vit.zoo.writing import check_files, write_files
+
+_LOGGER = logging.getLogger("keras_vit")
 
 # How files can be laid out. Each module has `can_express(config)` and `write(...)`.
 LAYOUTS = {
@@ -38,6 +56,30 @@ _KEEP_RESIZE_RULE = ("timm", "native")
 RUN_FILE = "run.json"
 # Files of one layout that another does not write over, and that would be read with its own.
 _STALE = (hf_preprocessing.FILE_NAME,)
+CARD_FILE = "README.md"
+# Values of fields of `ViTConfig` that layouts have, the default first: by them we find out which
+# fields of a model a layout has no place for.
+_USUAL = {
+    **dict.fromkeys(("patch_bias", "qkv_bias", "class_token"), (True, False)),
+    **dict.fromkeys(("axial", "gated_mlp", "qk_norm", "embedding_norm"), (False, True)),
+    "stem_layers": (None,),
+    "stem_width": (64,),
+    "stem_numerics": STEM_NUMERICS,
+    "distillation_token": (False,),
+    "num_register_tokens": (0,),
+    "num_prefix_positions": (None, 0),
+    "position_embedding": POSITION_EMBEDDING_NAMES,
+    "position_insertion": POSITION_INSERTIONS,
+    "activation": ("gelu_tanh", *ACTIVATIONS),
+    "layer_scale_init": (None, 1e-5),
+    "final_norm": FINAL_NORMS,
+    "pool": POOLS,
+    "representation_size": (None,),
+    "representation": REPRESENTATIONS,
+    "layer_norm_epsilon": (1e-6, 1e-5, 1e-12),
+}
+# Layouts of libraries that resize pictures as PIL does.
+_ANTIALIASED = {"hf": "transformers", "timm": "timm"}
 
 
 def save_pretrained(
@@ -66,14 +108,17 @@ def save_pretrained(
         layout: A key of the table. None: the first of `"hf"`, `"timm"` and `"native"` that has
             this model.
         card: The directory of the run that trained the model, or the contents of its `run.json`:
-            the card then tells data, recipe, settings and metrics.
+            the card then tells data, recipe, settings and metrics. With `"epoch"` among the
+            contents it says which one the metrics are of.
 
     Returns:
         The layout.
 
     Raises:
-        ValueError: If the model is not one that can be written, or not in this layout.
-        OSError: If the directory cannot be written, or there is no run at `card`.
+        ValueError: If the model is not one that can be written, or not in this layout, or if
+            `card` is no run, or one of other classes.
+        OSError: If the directory cannot be written, or there is no run at `card`, or if with
+            `layout="npz"` a model of another layout lies there.
     """
     return _save(model, directory, layout, _read_run(card))
 
@@ -136,14 +181,17 @@ def _save(
     repository: str | None = None,
 ) -> str:
     _check_model(model)
+    _check_classes(model, run)
     layout = _choose(model, layout)
+    check_files(Path(directory), (CARD_FILE, *_STALE))
     origin = dict(model.origin or {})
-    text = model_card(model.config, layout, model.labels, origin, run, repository)
+    notice = _notice(layout, model.preprocessing)
+    text = model_card(model.config, layout, model.labels, origin, run, repository, notice)
     extras: dict[str, Any] = {}
     if layout in _KEEP_RESIZE_RULE:
         extras["position_resize"] = origin.get("position_resize", resample.DEFAULT_POSITION_RESIZE)
-    if layout == "timm":
-        extras["licence"] = origin.get("licence")
+    if layout != "npz":
+        extras["origin"] = {name: origin[name] for name in ORIGIN if origin.get(name)}
     LAYOUTS[layout].write(
         config=model.config,
         preprocessing=model.preprocessing,
@@ -154,8 +202,10 @@ def _save(
         **extras,
     )
     write_files(
-        directory, {"README.md": lambda path: path.write_text(text, encoding="utf-8") and None}
+        directory, {CARD_FILE: lambda path: path.write_text(text, encoding="utf-8") and None}
     )
+    if notice:
+        _LOGGER.warning(notice)
     if layout != "hf":
         for name in _STALE:
             (Path(directory) / name).unlink(missing_ok=True)
@@ -179,19 +229,94 @@ def _check_model(model: ImageModel) -> None:
             "`model` must have no adapters, for which these layouts have no place. Save "
             "`model.merge_lora()`, or the adapters alone by `model.save_lora(path)`."
         )
+    for label in model.labels or ():
+        if label.encode("utf-8", "ignore").decode() != label:
+            raise ValueError(
+                f"`model.labels` must be texts that files can hold. Received: {label!r}, with half "
+                "of a character (a surrogate). Give it another name."
+            )
+
+
+def _check_classes(model: ImageModel, run: dict | None) -> None:
+    """Refuse the run of another model: of other classes, or another number of them."""
+    data = ((run or {}).get("settings") or {}).get("data")
+    names = data.get("class_names") if isinstance(data, dict) else None
+    ours = list(model.labels or ())
+    if not isinstance(names, list) or not names:
+        return
+    if names != ours if ours else len(names) != model.config.num_classes:
+        raise ValueError(
+            f"`card` must be the run that trained the model. Received: a run of {len(names)} "
+            f"classes ({', '.join(map(str, names[:10]))}), for a model of "
+            f"{model.config.num_classes} ({', '.join(ours[:10]) or 'without labels'})."
+        )
+
+
+def _notice(layout: str, preprocessing: PreprocessingConfig) -> str | None:
+    """Return what the layout's library does to pictures that the model's preprocessing does not."""
+    if layout not in _ANTIALIASED or preprocessing.antialias:
+        return None
+    if preprocessing.interpolation == "nearest":  # the same with and without
+        return None
+    return (
+        f"{_ANTIALIASED[layout]} antialiases pictures when it makes them smaller, and this model "
+        "was made for pictures without that: what it predicts there can differ a little. "
+        "keras_vit prepares them as they were."
+    )
 
 
 def _choose(model: ImageModel, layout: str | None) -> str:
     able = [name for name, module in LAYOUTS.items() if module.can_express(model.config)]
     if layout is None:
         return next(name for name in PREFERRED if name in able)
-    check_choice("layout", layout, LAYOUTS)
+    check_choice("layout", layout, tuple(LAYOUTS))
     if layout not in able:
+        lacks = _what_it_lacks(model.config, LAYOUTS[layout].can_express)
+        values = ", ".join(f"{name}={value!r}" for name, value in lacks.items())
         raise ValueError(
             f"`layout` must be one that has this model: {', '.join(able)}, or None for the first "
-            f"of them. Received: layout={layout!r}, for {model.config}."
+            f"of them. Received: layout={layout!r}"
+            + (f", which has no model with {values}." if lacks else ".")
         )
     return layout
+
+
+def _what_it_lacks(config: ModelConfig, can_express: Callable[[Any], bool]) -> dict[str, Any]:
+    """Return the fields, with their values, for which a layout does not have a model.
+
+    Those of which one alone, with a usual value, would do, or else two; or else all that must have
+    their defaults. Empty where that is not it.
+    """
+    if not isinstance(config, ViTConfig):
+        return {}
+
+    def would_do(changes: dict) -> bool:
+        try:
+            return can_express(dataclasses.replace(config, **changes))
+        except ValueError:  # no model at all
+            return False
+
+    def options(names: Iterable[str]) -> Iterable[dict]:
+        for values in itertools.product(*(usual[name] for name in names)):
+            yield dict(zip(names, values, strict=True))
+
+    (rows, columns), (height, width) = config.grid, config.image_size
+    usual = {**_USUAL, "image_size": ((height, width // columns * rows),)}
+    for count in (1, 2):
+        found = itertools.combinations(usual, count)
+        found = [names for names in found if any(map(would_do, options(names)))]
+        lacks = list(itertools.chain(*found))
+        if lacks:
+            break
+    else:
+        plain = {name: values[0] for name, values in usual.items()}
+        if not would_do(plain):
+            return {}
+        for name in usual:
+            rest = {other: value for other, value in plain.items() if other != name}
+            plain = rest if would_do(rest) else plain
+        lacks = list(plain)
+    return {name: getattr(config, name) for name in lacks}
 
 
 def _reader(model: ImageModel) -> Callable[[str], np.ndarray]:
@@ -216,6 +341,11 @@ def _read_run(card: str | os.PathLike | dict | None) -> dict | None:
         return None
     if isinstance(card, dict):
         return _checked_run(card, "`card`")
+    if not isinstance(card, (str, os.PathLike)):
+        raise ValueError(
+            "`card` must be the directory of a run, the contents of its run.json, or None. "
+            f"Received: card={card!r}."
+        )
     path = Path(card).expanduser()
     path = path / RUN_FILE if path.is_dir() else path
     if not path.is_file():

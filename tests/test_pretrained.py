@@ -324,7 +324,23 @@ def test_a_keras_file_is_told(tiny_config, tmp_path):
 
 
 def test_bundled_by_its_name():
-    assert from_pretrained("bundled", num_classes=0).output.shape == (None, 128)
+    model = from_pretrained("bundled", num_classes=0)
+    assert model.output.shape == (None, 128)
+    assert (model.origin["source"], model.origin["licence"]) == ("bundled", "MIT")
+    by_path = from_pretrained(keras_vit.assets.checkpoint(), num_classes=0)
+    assert by_path.origin == model.origin
+
+
+def test_what_is_no_weight_file_is_not_kept_in_the_cache(published, tmp_path):
+    """A server may have answered with a page of its own."""
+    id = "vit_base_patch16_gap_224.gsam_in1k"
+    arguments = published(id, "vit_gap_linen_names.npz")
+    cached = cache_path(find(id).source, tmp_path)
+    cached.write_bytes(b"<html>".ljust(cached.stat().st_size))
+    with pytest.raises(keras_vit.zoo.WeightFileError, match="is a web page"):
+        from_pretrained(**arguments)
+    with pytest.raises(keras_vit.zoo.download.DownloadError):
+        from_pretrained(**arguments)
 
 
 def test_origin_travels_with_the_model(golden, tmp_path):

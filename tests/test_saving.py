@@ -115,6 +115,117 @@ def test_a_layout_without_the_model_is_an_error_that_names_those_with_it(tiny_co
     assert not (tmp_path / "saved").exists()
 
 
+@pytest.mark.parametrize(
+    ("fields", "layout", "lacks"),
+    [
+        ({"layer_norm_epsilon": 1e-12}, "timm", "layer_norm_epsilon=1e-12"),
+        ({"activation": "gelu", "layer_norm_epsilon": 1e-12}, "timm", "layer_norm_epsilon=1e-12"),
+        (
+            {"class_token": False, "pool": "mean", "activation": "gelu", "axial": True},
+            "npz",
+            "axial=True, activation='gelu'",
+        ),
+        ({"axial": True, "class_token": False, "pool": "mean"}, "timm", "axial=True"),
+        ({"image_size": (16, 32)}, "npz", "image_size=(16, 32)"),
+        (
+            {"position_embedding": "relative", "gated_mlp": True, "activation": "silu"},
+            "npz",
+            "gated_mlp=True, position_embedding='relative', activation='silu'",
+        ),
+    ],
+    ids=str,
+)
+def test_it_says_what_the_layout_lacks(tiny_config, tmp_path, fields, layout, lacks):
+    model = ViT(dataclasses.replace(tiny_config, **fields))
+    with pytest.raises(ValueError) as error:
+        save_pretrained(model, tmp_path, layout=layout)
+    assert str(error.value).endswith(f"layout='{layout}', which has no model with {lacks}.")
+
+
+def test_of_a_mixer_no_field_is_named(tiny_mixer_config, tmp_path):
+    with pytest.raises(ValueError, match="has this model: native.*layout='hf'.$"):
+        save_pretrained(Mixer(tiny_mixer_config), tmp_path, layout="hf")
+
+
+def test_arguments_of_the_wrong_type(tiny_config, tmp_path):
+    model = ViT(tiny_config)
+    with pytest.raises(ValueError, match="Unknown `layout`"):
+        save_pretrained(model, tmp_path / "saved", layout=["hf"])
+    for card in ([], 5, b""):
+        with pytest.raises(ValueError, match="`card` must be the directory of a run"):
+            save_pretrained(model, tmp_path / "saved", card=card)
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_label_that_no_file_can_hold_is_named(tiny_config, tmp_path):
+    model = ViT(tiny_config, labels=("a", "b", "c", "\udcff!", "\u2028"))
+    for layout in ("hf", "timm", "native", "npz"):
+        with pytest.raises(ValueError, match=r"Received: '\\udcff!'"):
+            save_pretrained(model, tmp_path / "saved", layout=layout)
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_folder_named_as_the_card_is_refused_before_anything_is_written(tiny_config, tmp_path):
+    (tmp_path / "README.md").mkdir()
+    with pytest.raises(IsADirectoryError, match="no folder named 'README.md'"):
+        save_pretrained(ViT(tiny_config), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_npz_does_not_hide_behind_another_model(tiny_config, tmp_path):
+    save_pretrained(ViT(tiny_config), tmp_path, layout="hf")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(FileExistsError, match="holds config.json, model.safetensors"):
+        save_pretrained(ViT(tiny_config), tmp_path, layout="npz")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("layout", "preprocessing", "is_told"),
+    [
+        ("hf", {}, True),
+        ("timm", {"interpolation": "bicubic"}, True),
+        ("hf", {"antialias": True}, False),
+        ("timm", {"interpolation": "nearest"}, False),
+        ("native", {}, False),
+    ],
+)
+def test_what_a_library_does_to_pictures_is_told(
+    tiny_config, tmp_path, caplog, layout, preprocessing, is_told
+):
+    with caplog.at_level(logging.WARNING, "keras_vit"):
+        save_pretrained(ViT(tiny_config, PreprocessingConfig(**preprocessing)), tmp_path, layout)
+    assert len(caplog.records) == is_told
+    assert ("antialiases pictures" in caplog.text) == is_told
+    assert ("antialiases pictures" in (tmp_path / "README.md").read_text()) == is_told
+
+
+@pytest.mark.parametrize(
+    ("layout", "rule", "fields"),
+    [
+        ("native", "bilinear", {}),
+        ("hf", "bicubic", {}),
+        ("timm", "bicubic_antialias", {"num_register_tokens": 2, "num_prefix_positions": 0}),
+    ],
+)
+def test_origin_survives_a_save_and_a_load(tiny_config, tmp_path, layout, rule, fields):
+    """A licence goes with the weights, however often they are saved."""
+    known = {
+        "source": "hf://google/vit-base-patch16-224-in21k",
+        "revision": "abc",
+        "family": "google_hub",
+        "licence": "Apache-2.0",
+        "position_resize": rule,
+    }
+    config = dataclasses.replace(tiny_config, **fields)
+    save_pretrained(ViT(config, origin=known), tmp_path / "one", layout=layout)
+    again = from_pretrained(tmp_path / "one")
+    assert again.origin == known
+    save_pretrained(again, tmp_path / "two")
+    card = (tmp_path / "two/README.md").read_text()
+    assert "license: apache-2.0" in card and "google/vit-base-patch16-224-in21k` at `abc`" in card
+
+
 def test_timm_keeps_labels_licence_and_the_rule_for_positions(tiny_config, tmp_path):
     config = dataclasses.replace(tiny_config, activation="gelu", num_prefix_positions=0)
     origin = {"source": "flexi", "position_resize": "bilinear", "licence": "Apache-2.0"}
@@ -167,6 +278,19 @@ def test_the_card_tells_the_run(tiny_config, tmp_path, kind):
     save_pretrained(ViT(tiny_config), tmp_path / "saved", card=card)
     text = (tmp_path / "saved/README.md").read_text(encoding="utf-8")
     assert "| val_accuracy | 0.7500 |" in text and "--recipe paper_sgd --steps 7" in text
+
+
+def test_a_card_of_other_classes_is_refused(tiny_config, tmp_path):
+    def card(names):
+        return RUN | {"settings": RUN["settings"] | {"data": {"class_names": names}}}
+
+    with_labels, without = ViT(tiny_config, labels=tuple("abcde")), ViT(tiny_config)
+    for model, names in ((with_labels, list("abcdx")), (with_labels, ["a"]), (without, ["a"])):
+        with pytest.raises(ValueError, match="`card` must be the run that trained the model"):
+            save_pretrained(model, tmp_path / "saved", card=card(names))
+    assert not (tmp_path / "saved").exists()
+    for model, names in ((with_labels, list("abcde")), (without, list("abcde")), (without, [])):
+        save_pretrained(model, tmp_path / "saved", card=card(names))
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "3", '{"settings": 3}', '{"metrics": [1]}'])

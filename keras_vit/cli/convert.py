@@ -12,7 +12,8 @@ from keras_vit.cli.sources import SOURCE_HELP, open_model
 from keras_vit.files import replacing
 from keras_vit.image_model import ImageModel
 from keras_vit.saving import LAYOUTS, save_pretrained
-from keras_vit.training.run_directory import RUN_FILE
+from keras_vit.training.resume import read_state
+from keras_vit.training.run_directory import BEST_FILE, LAST_FILE, RUN_FILE, read_run
 from keras_vit.zoo import npz_writing, read_checkpoint
 from keras_vit.zoo.model_card import loading_code
 from keras_vit.zoo.variables import variable_shapes
@@ -58,8 +59,7 @@ def convert(
             "keras": f"import keras, keras_vit\n\nmodel = keras.saving.load_model({str(out)!r})"
         }
     else:
-        run = Path(source).expanduser() / RUN_FILE
-        save_pretrained(model, out, to, card=run if run.is_file() else None)
+        save_pretrained(model, out, to, card=_card(Path(source).expanduser()))
         different = _differing_from_files(
             model, out / npz_writing.WEIGHTS_NAME if to == "npz" else out
         )
@@ -95,6 +95,20 @@ def _check_out(out: Path, to: str, overwrite: bool) -> None:
             f"`OUT` must not exist yet, or be an empty folder. Received: {str(out)!r}. Give "
             "another name, or `--overwrite`."
         )
+
+
+def _card(directory: Path) -> dict | None:
+    """Return what a run says, with the metrics of the epoch whose model is taken."""
+    if not (directory / RUN_FILE).is_file():
+        return None
+    run = read_run(directory)
+    file = next(path for name in (BEST_FILE, LAST_FILE) if (path := directory / name).is_file())
+    try:
+        row = dict(read_state(file).history[-1])
+    except ValueError:  # not as the run wrote it: nobody knows its metrics
+        row = {}
+    epoch, _, _ = (row.pop(name, None) for name in ("epoch", "step", "learning_rate"))
+    return {**run, "metrics": row, "epoch": epoch}
 
 
 def _differing_from_files(model: ImageModel, path: Path) -> list[str]:

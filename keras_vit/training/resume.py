@@ -76,6 +76,17 @@ def load_training(model: keras.Model, path: pathlib.Path) -> TrainingState:
     Raises:
         ValueError: If the file is no such file.
     """
+    state = read_state(path)
+    model.load_weights(path)
+    return state
+
+
+def read_state(path: pathlib.Path) -> TrainingState:
+    """Return the state that lies in a file of `save_training`.
+
+    Raises:
+        ValueError: If the file is no such file.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             state = TrainingState(**json.loads(archive.read(_STATE_MEMBER)))
@@ -86,7 +97,6 @@ def load_training(model: keras.Model, path: pathlib.Path) -> TrainingState:
             f"A run resumes from a `{LAST_FILE}` that `keras_vit.finetune` wrote. "
             f"Received: {str(path)!r} ({error}). Start again with `overwrite=True`."
         ) from error
-    model.load_weights(path)
     return state
 
 

@@ -14,6 +14,10 @@ from keras_vit.zoo.keymap import Rule
 from keras_vit.zoo.tensor_files import TensorFile
 from keras_vit.zoo.variables import count_parameters, variable_shapes
 
+# Where weights came from first, as `Fetched.origin` says it, and the key of config.json that keeps
+# it through saving and loading; other libraries pass over it.
+ORIGIN = ("source", "revision", "family", "licence")
+ORIGIN_KEY = "keras_vit_origin"
 # Several times those of the largest ViT. A damaged number must not fill the memory with names.
 MOST_LAYERS, MOST_PARAMETERS = 1000, 10**11
 
@@ -59,6 +63,7 @@ class Checkpoint:
         family: What kind of file this is.
         ignored: Tensors that are known and not for this model.
         multi_label: Whether a picture may have several of the classes.
+        origin: What the files say of where the weights came from, as `Fetched.origin`.
     """
 
     config: ModelConfig
@@ -70,6 +75,7 @@ class Checkpoint:
     family: str
     ignored: frozenset[str] = frozenset()
     multi_label: bool = False
+    origin: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def weight(self, path: str) -> np.ndarray | None:
         """Return one variable in our shape, as float32, or None where the file lacks it.
@@ -160,6 +166,14 @@ def source_config(
             f"Received: {config}. Check the numbers in its config.json."
         )
     return config
+
+
+def read_origin(config_json: dict | None) -> dict[str, str]:
+    """Return what a `config.json` that we wrote says of where its weights came from."""
+    values = (config_json or {}).get(ORIGIN_KEY, {})
+    if not isinstance(values, dict) or not all(isinstance(text, str) for text in values.values()):
+        raise TypeError(f"{ORIGIN_KEY} must hold texts. Received: {values!r}")
+    return {name: values[name] for name in ORIGIN if name in values}
 
 
 def whole_image_size(path: object, image_size: int | Sequence[int], step: Sequence[int]) -> Pair:

@@ -12,7 +12,13 @@ import numpy as np
 from keras_vit.checks import as_labels, as_pair
 from keras_vit.config import ModelConfig, PreprocessingConfig, ViTConfig
 from keras_vit.zoo import hf_config, hf_preprocessing, writing
-from keras_vit.zoo.checkpoint import Checkpoint, source_config, whole_image_size
+from keras_vit.zoo.checkpoint import (
+    ORIGIN_KEY,
+    Checkpoint,
+    read_origin,
+    source_config,
+    whole_image_size,
+)
 from keras_vit.zoo.hf_families import FAMILIES, HEADS, Family, express
 from keras_vit.zoo.hf_fused import unfuse
 from keras_vit.zoo.hf_layout import Layout
@@ -81,6 +87,7 @@ def read(tensors: TensorFile, config_json: dict | None, overrides: dict) -> Chec
         family=NAME,
         ignored=layout.unused(rules),
         multi_label=(config_json or {}).get("problem_type") == hf_config.MULTI_LABEL,
+        origin=read_origin(config_json),
     )
 
 
@@ -105,6 +112,7 @@ def write(
     read_ours: Callable[[str], np.ndarray],
     directory: str | Path,
     multi_label: bool = False,
+    origin: dict[str, str] | None = None,
 ) -> None:
     """Write `model.safetensors`, `config.json` and `preprocessor_config.json`.
 
@@ -115,6 +123,7 @@ def write(
         read_ours: Returns one of our variables by path.
         directory: Made where it does not exist; files of these names are replaced.
         multi_label: Whether a picture may have several of the classes.
+        origin: What is known of the weights' first source, by names of `checkpoint.ORIGIN`.
 
     Raises:
         ValueError: If transformers has no such model, or labels and classes differ in number.
@@ -128,6 +137,8 @@ def write(
         return read_ours(path)
 
     values = hf_config.write_config(config, *express(config), labels, multi_label)
+    if origin:
+        values[ORIGIN_KEY] = origin
     preprocessor = hf_preprocessing.write_preprocessing(preprocessing, config.image_size)
     writing.write_files(
         directory,

@@ -11,6 +11,7 @@ from keras_vit.zoo.rows import ModelRow
 from keras_vit.zoo.variables import count_parameters
 
 FOLDER = "path/to/this/folder"
+PACKAGE = "keras-vit-zoo"
 # What the Hub calls the library that loads a layout.
 LIBRARIES = {"hf": "transformers", "timm": "timm", "native": "keras_vit", "npz": "keras_vit"}
 # Licences that the Hub has a word for: SPDX names in lower case. Any other is "other".
@@ -41,6 +42,7 @@ def model_card(
     origin: dict | None = None,
     run: dict | None = None,
     repository: str | None = None,
+    notice: str | None = None,
 ) -> str:
     """Return the text of a README.md with the metadata that the Hub reads.
 
@@ -49,8 +51,10 @@ def model_card(
         layout: How its files are laid out, a key of `LIBRARIES`.
         labels: One name a class, or None.
         origin: Where its weights came from, as `Fetched.origin` says it, or None.
-        run: What the `run.json` of the run that trained it says, or None.
+        run: What the `run.json` of the run that trained it says, or None; with `"epoch"`, the
+            one that the metrics are of, where it is known.
         repository: The Hub's `org/name` that the card is for, or None for a folder.
+        notice: What the files cannot say, in one sentence, or None.
     """
     origin, run = origin or {}, run or {}
     row = find_by_source(origin["source"]) if origin.get("source") else None
@@ -68,6 +72,7 @@ def model_card(
         f"{config.patch_size[0]} x {config.patch_size[1]}, channels: {config.num_channels}, "
         f"{count_parameters(config):,} parameters.",
         *_use(loading_code(layout, repository or FOLDER, config.num_classes, bool(repository))),
+        *(["", notice] if notice else []),
         *_classes(labels),
         *_base(origin, row),
         *_training(run, origin),
@@ -92,7 +97,15 @@ def loading_code(
     code = {"keras_vit": f"import keras_vit\n\nmodel = keras_vit.from_pretrained({file!r})"}
     if layout == "timm":
         source = f"{'hf-hub' if on_hub else 'local-dir'}:{address}"
-        code["timm"] = f"import timm\n\nmodel = timm.create_model({source!r}, pretrained=True)"
+        code["timm"] = (
+            f"import timm\n\nmodel = timm.create_model({source!r}, pretrained=True).eval()\n"
+            "pictures = timm.data.resolve_model_data_config(model)\n"
+            "transform = timm.data.create_transform(**pictures)"
+        )
+    if layout == "npz":
+        code["vision_transformer"] = (
+            f"from vit_jax import checkpoint\n\nparams = checkpoint.load({file!r})"
+        )
     if layout == "hf":
         name = "AutoModelForImageClassification" if num_classes else "AutoModel"
         code["transformers"] = (
@@ -127,9 +140,13 @@ def _datasets(row: ModelRow | None) -> list[str]:
 
 
 def _use(code_by_library: dict[str, str]) -> Iterable[str]:
+    whose = {
+        "keras_vit": f" (the package {PACKAGE})",
+        "vision_transformer": ", Google's code",
+    }
     yield from ("", "## Use")
     for library, code in code_by_library.items():
-        yield from ("", f"With {library}:", "", "```python", code, "```")
+        yield from ("", f"With {library}{whose.get(library, '')}:", "", "```python", code, "```")
 
 
 def _classes(labels: tuple[str, ...] | None) -> Iterable[str]:
@@ -184,7 +201,8 @@ def _training(run: dict, origin: dict) -> Iterable[str]:
 def _command(settings: dict, recipe: dict, origin: dict) -> list[str]:
     words = ["keras-vit", "finetune", "PICTURES"]
     if origin.get("source"):
-        words += ["--model", origin["source"]]
+        at_revision = f"@{origin['revision']}" if origin.get("revision") else ""
+        words += ["--model", origin["source"] + at_revision]
     if recipe.get("name"):
         words += ["--recipe", recipe["name"]]
     for name, option in SETTINGS.items():
@@ -199,7 +217,9 @@ def _metrics(run: dict) -> Iterable[str]:
     values = run.get("metrics")
     if not values:
         return
-    yield from ("", "## Metrics", "", "Names with `val_` are of pictures held out of training.")
+    epoch = f"Of epoch {_plain(run['epoch'])}. " if run.get("epoch") else ""
+    yield from ("", "## Metrics", "")
+    yield f"{epoch}Names with `val_` are of pictures held out of training."
     yield from ("", "| metric | value |", "|---|---|")
     for name, value in values.items():
         value = f"{value:.4f}" if isinstance(value, float) else _plain(value)

@@ -13,7 +13,7 @@ from keras_vit.checks import as_labels
 from keras_vit.config import MixerConfig, ModelConfig, PreprocessingConfig, ViTConfig
 from keras_vit.resample import DEFAULT_POSITION_RESIZE
 from keras_vit.zoo import writing
-from keras_vit.zoo.checkpoint import Checkpoint, source_config
+from keras_vit.zoo.checkpoint import ORIGIN_KEY, Checkpoint, read_origin, source_config
 from keras_vit.zoo.keymap import Rule
 from keras_vit.zoo.tensor_files import WEIGHTS_NAME, TensorFile
 from keras_vit.zoo.variables import variable_shapes
@@ -64,6 +64,7 @@ def read(tensors: TensorFile, config_json: dict | None, overrides: dict) -> Chec
             position_resize=config_json["position_resize"],
             family=NAME,
             multi_label=config_json.get("multi_label", False),
+            origin=read_origin(config_json),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"{where} lacks a field, or has one too many: {error}.") from error
@@ -82,6 +83,7 @@ def write(
     directory: str | Path,
     multi_label: bool = False,
     position_resize: str = DEFAULT_POSITION_RESIZE,
+    origin: dict[str, str] | None = None,
 ) -> None:
     """Write `model.safetensors` and `config.json`.
 
@@ -93,6 +95,7 @@ def write(
         directory: Made where it does not exist; files of these names are replaced.
         multi_label: Whether a picture may have several of the classes.
         position_resize: The rule for other image sizes, that of the weights' first source.
+        origin: What is known of that source, by names of `checkpoint.ORIGIN`.
 
     Raises:
         ValueError: If labels and classes differ in number.
@@ -108,6 +111,8 @@ def write(
         "multi_label": multi_label,
         "position_resize": position_resize,
     }
+    if origin:
+        values[ORIGIN_KEY] = origin
     weights = writing.weights_writer(_rules(config), variable_shapes(config), read_ours)
     writing.write_files(
         directory, {WEIGHTS_NAME: weights, "config.json": writing.json_writer(values)}

@@ -15,11 +15,15 @@ import numpy as np
 from keras_vit.checks import as_labels
 from keras_vit.config import ModelConfig, PreprocessingConfig, ViTConfig
 from keras_vit.zoo import keymap, writing
+from keras_vit.zoo.file_formats import INDEX_NAME, KERAS_WEIGHTS_NAME
+from keras_vit.zoo.file_formats import WEIGHTS_NAME as SAFETENSORS_NAME
 from keras_vit.zoo.flax_layout import BLOCK, NUMERICS, RELEASED_NAMES
 from keras_vit.zoo.official_npz import key_table
 
 WEIGHTS_NAME = "model.npz"
 LABELS_NAME = "labels.txt"
+# Files of other layouts: `from_pretrained` of a folder that holds one would load its model.
+OTHERS = ("config.json", SAFETENSORS_NAME, INDEX_NAME, KERAS_WEIGHTS_NAME)
 # Fields of `ViTConfig` that names and shapes tell, and those that are the trainer's.
 EXPRESSED = (
     *("num_layers", "num_heads", "hidden_dim", "mlp_dim", "patch_size", "image_size"),
@@ -51,6 +55,8 @@ def write(
 ) -> None:
     """Write `model.npz`, and `labels.txt` where there are labels: one a line, in UTF-8.
 
+    Without labels, an old `labels.txt` is removed.
+
     Args:
         config: The model's; see `can_express`.
         preprocessing: The model's; the official one, since the file cannot say another.
@@ -62,6 +68,7 @@ def write(
 
     Raises:
         ValueError: If the official code has no such model, or pictures are prepared otherwise.
+        FileExistsError: If `directory` holds a model of another layout.
     """
     if not can_express(config):
         raise ValueError(
@@ -74,11 +81,25 @@ def write(
             "`preprocessing` must be the official one, since an .npz file has no place for "
             f"another. Received: {preprocessing}. Use the `native` layout."
         )
+    _refuse_other_models(Path(directory))
+    writing.check_files(Path(directory), (LABELS_NAME,))
     writers = {WEIGHTS_NAME: _archive_writer(config, read_ours)}
     if labels := as_labels(labels, config.num_classes):
         writers[LABELS_NAME] = _labels_writer(labels)
     writing.write_files(directory, writers)
+    if LABELS_NAME not in writers:
+        (Path(directory) / LABELS_NAME).unlink(missing_ok=True)
     _tell(labels is not None, multi_label)
+
+
+def _refuse_other_models(directory: Path) -> None:
+    others = [name for name in OTHERS if (directory / name).exists()]
+    if others:
+        raise FileExistsError(
+            "`directory` must hold no model of another layout, which would be loaded instead of "
+            f"{WEIGHTS_NAME}. Received: directory={str(directory)!r}, which holds "
+            f"{', '.join(others)}. Give another name, or delete the other model first."
+        )
 
 
 def _archive_writer(

@@ -8,6 +8,7 @@ import math
 from keras_vit.checks import as_pair
 from keras_vit.zoo.checkpoint import (
     Checkpoint,
+    read_origin,
     source_config,
     square_image_size,
     whole_image_size,
@@ -81,6 +82,7 @@ def read(tensors: TensorFile, config_json: dict | None, overrides: dict) -> Chec
         family=NAME,
         ignored=_unused_pool(layout) if config.pool == "mean" else frozenset(),
         multi_label=(config_json or {}).get("problem_type") == MULTI_LABEL,
+        origin=read_origin(config_json),
     )
 
 
@@ -135,13 +137,21 @@ def _infer_parts(layout: Layout, arguments: dict) -> dict:
         "layer_scale_init": (arguments.get("init_values") or 1e-5) if has_scale else None,
         "final_norm": "encoder" if layout.has(r"norm\..*") else pool_norm,
     }
-    if fields["final_norm"] == "none" and arguments.get("final_norm", True):
-        # It is missing from the file, not from the model.
-        is_mean = arguments.get("global_pool") == "avg" and arguments.get("fc_norm") is not False
-        fields["final_norm"] = "pool" if is_mean else "encoder"
+    if fields["final_norm"] == "none":
+        fields["final_norm"] = _final_norm(arguments)  # missing from the file, not from the model
     if layout.has(r"dist_token|head_dist\..*"):
         fields["distillation_token"] = True
     return fields
+
+
+def _final_norm(arguments: dict) -> str:
+    """Return where timm's class has its last norm."""
+    if not arguments.get("final_norm", True):
+        return "none"
+    has_fc_norm = arguments.get("fc_norm")
+    if has_fc_norm is None:
+        has_fc_norm = arguments.get("global_pool") == "avg"
+    return "pool" if has_fc_norm else "encoder"
 
 
 def _said(arguments: dict) -> dict:
@@ -161,6 +171,8 @@ def _said(arguments: dict) -> dict:
     }
     if "pre_norm" in arguments:
         fields["patch_bias"] = not arguments["pre_norm"]
+    if "fc_norm" in arguments:
+        fields["final_norm"] = _final_norm(arguments)
     if arguments.get("init_values"):
         fields["layer_scale_init"] = arguments["init_values"]
     return fields

@@ -15,6 +15,7 @@ import numpy as np
 from keras_vit.checks import Pair, as_labels
 from keras_vit.config import ModelConfig, PreprocessingConfig, ViTConfig
 from keras_vit.zoo import writing
+from keras_vit.zoo.checkpoint import ORIGIN_KEY
 from keras_vit.zoo.tensor_files import WEIGHTS_NAME
 from keras_vit.zoo.timm_architectures import ONLY_VALUE, architectures, config_fields
 from keras_vit.zoo.timm_names import BACKBONE, PATCH_KERNEL, key_table
@@ -63,7 +64,7 @@ def write(
     directory: str | Path,
     multi_label: bool = False,
     position_resize: str = TIMM_RESIZE,
-    licence: str | None = None,
+    origin: dict[str, str] | None = None,
 ) -> None:
     """Write `model.safetensors` and `config.json`.
 
@@ -76,7 +77,7 @@ def write(
         multi_label: Whether a picture may have several of the classes.
         position_resize: The rule for other image sizes; kept where an architecture of timm's has
             it, else it becomes timm's own.
-        licence: SPDX name, or None.
+        origin: What is known of the weights' first source, by names of `checkpoint.ORIGIN`.
 
     Raises:
         ValueError: If timm has no such model, or labels and classes differ in number.
@@ -94,9 +95,11 @@ def write(
         "num_classes": config.num_classes,
         "num_features": config.hidden_dim,
         "global_pool": GLOBAL_POOL_OF_POOL[config.pool],
-        "pretrained_cfg": _pretrained_cfg(config, preprocessing, licence),
+        "pretrained_cfg": _pretrained_cfg(config, preprocessing, (origin or {}).get("licence")),
         "model_args": _model_args(config, architectures()[name]),
     }
+    if origin:
+        values[ORIGIN_KEY] = origin
     if labels:
         values["label_names"] = list(labels)
     if multi_label:

@@ -16,11 +16,16 @@ from keras_vit.zoo.keymap import Rule
 def write_files(directory: str | Path, writers: dict[str, Callable[[Path], None]]) -> None:
     """Write files of one directory under temporary names, then give them their own.
 
-    Files of the same names are replaced; if anything fails before that, they stay as they were.
+    Files of the same names are replaced, all or none. A process that is killed between two of
+    them leaves no `config.json`, and the old files in a `.writing-...` folder beside the new.
 
     Args:
         directory: Made where it does not exist.
-        writers: By file name, a function that writes the path it is given.
+        writers: By file name, a function that writes the path it is given. The last one's file,
+            `config.json`, is that without which nobody loads the others.
+
+    Raises:
+        OSError: If a folder has one of the names, or the disk fails.
     """
     directory = Path(directory)
     if directory.exists() and not directory.is_dir():
@@ -28,13 +33,50 @@ def write_files(directory: str | Path, writers: dict[str, Callable[[Path], None]
             f"`directory` must be a folder. Received: directory={str(directory)!r}, a file. "
             "Give another name."
         )
+    check_files(directory, writers)
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".writing-", dir=directory) as temporary:
+        new, old = Path(temporary) / "new", Path(temporary) / "old"
+        new.mkdir()
+        old.mkdir()
         for name, write in writers.items():
-            write(Path(temporary) / name)
-            _flush_to_disk(Path(temporary) / name)
-        for name in writers:
-            (Path(temporary) / name).replace(directory / name)
+            write(new / name)
+            _flush_to_disk(new / name)
+        _exchange(directory, new, old, list(writers))
+
+
+def check_files(directory: Path, names: Iterable[str]) -> None:
+    """Refuse a directory in which a folder has the name of a file that is to be written.
+
+    Raises:
+        IsADirectoryError: If there is one.
+    """
+    for name in names:
+        if (directory / name).is_dir():
+            raise IsADirectoryError(
+                f"`directory` must hold no folder named {name!r}, a file to be written. "
+                f"Received: directory={str(directory)!r}. Give another name."
+            )
+
+
+def _exchange(directory: Path, new: Path, old: Path, names: list[str]) -> None:
+    """Put new files in the places of old ones, which go to a folder of theirs, or change nothing.
+
+    The last goes first: what says how to read the weights never lies beside those of another.
+    """
+    try:
+        for name in reversed(names):
+            if os.path.lexists(directory / name):
+                (directory / name).replace(old / name)
+        for name in names:
+            (new / name).replace(directory / name)
+    except BaseException:
+        for name in names:
+            if os.path.lexists(old / name):
+                (old / name).replace(directory / name)
+            elif not (new / name).exists():
+                (directory / name).unlink(missing_ok=True)
+        raise
 
 
 def _flush_to_disk(path: Path) -> None:

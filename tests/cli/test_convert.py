@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.training.resume import TrainingState, save_training
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +45,32 @@ def test_what_is_printed_loads_the_same_weights(command, official, tmp_path, to)
     for first, second in zip(ours.weights, names["model"].weights, strict=True):
         np.testing.assert_array_equal(first.numpy(), second.numpy())
     libraries = re.findall(r"With (\w+):", result.out)
-    others = {"hf": ["transformers"], "timm": ["timm"]}.get(to, [])
+    others = {"hf": ["transformers"], "timm": ["timm"], "npz": ["vision_transformer"]}.get(to, [])
     assert libraries == (["keras"] if to == "keras" else ["keras_vit", *others])
 
 
-def test_a_run_brings_its_card(command, official, tmp_path):
+@pytest.mark.parametrize("file", ["best.keras", "last.keras"])
+def test_a_run_brings_its_card(command, official, tmp_path, file):
+    """The metrics are those of the model that is taken, not those of the last step."""
     run = tmp_path / "run"
     run.mkdir()
-    shutil.copy(official, run / "best.keras")
-    description = {"settings": {"recipe": {"name": "paper_sgd"}}, "metrics": {"val_accuracy": 0.5}}
+    model = keras.saving.load_model(official, compile=False)
+    row = {"epoch": 2, "step": 9, "learning_rate": 0.1, "loss": 0.4, "val_accuracy": 0.625}
+    save_training(model, TrainingState(9, [{"epoch": 1}, row]), run / file)
+    numbers = ("total_steps", "steps_per_epoch", "learning_rate", "warmup_steps", "seed")
+    settings = dict.fromkeys(numbers, 1) | {"batch_size": None, "early_stopping": None}
+    settings |= {"data": {"class_names": ["cat", "dog"]}, "recipe": {"name": "paper_sgd"}}
+    description = {"settings": settings, "metrics": {"val_accuracy": 0.5}}
     (run / "run.json").write_text(json.dumps(description))
     result = command("convert", run, tmp_path / "out", "--to", "hf")
     assert result.code == 0, result.err
-    assert "| val_accuracy | 0.5000 |" in (tmp_path / "out/README.md").read_text()
+    card = (tmp_path / "out/README.md").read_text()
+    assert "Of epoch 2." in card and "| val_accuracy | 0.6250 |" in card
+    assert "| step |" not in card and "0.5000" not in card
+
+    shutil.copy(official, run / file)  # not the run's any more
+    assert command("convert", run, tmp_path / "other", "--to", "hf").code == 0
+    assert "## Metrics" not in (tmp_path / "other/README.md").read_text()
 
 
 def test_nothing_is_replaced_unasked(command, official, tmp_path):

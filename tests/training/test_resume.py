@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 
 from keras_vit.training.optimizers import MomentumSGD
-from keras_vit.training.resume import RunKeeper, TrainingState, load_training, save_training
+from keras_vit.training.resume import (
+    RunKeeper,
+    TrainingState,
+    load_training,
+    read_state,
+    save_training,
+)
 
 
 def make_model(learning_rate=0.1) -> keras.Model:
@@ -27,6 +33,7 @@ def test_weights_velocity_and_state_come_back(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["last.keras"]
     again = make_model()
     assert load_training(again, tmp_path / "last.keras") == state
+    assert read_state(tmp_path / "last.keras") == state
     for one, other in zip(model.optimizer.variables, again.optimizer.variables, strict=True):
         np.testing.assert_array_equal(one, other)
     for one, other in zip(model.get_weights(), again.get_weights(), strict=True):

@@ -121,9 +121,9 @@ def test_a_run_is_told():
     assert "| recipe | paper_sgd |" in card and "| learning_rate | 0.00375 |" in card
     assert "| augmentation | randaugment, mixup |" in card and "class_weights" not in card
     assert (
-        "keras-vit finetune PICTURES --model hf://google/vit-base-patch16-224-in21k "
-        "--recipe paper_sgd --steps 500 --batch-size 64 --learning-rate 0.00375 "
-        "--warmup-steps 50 --seed 0 --augment randaugment --augment mixup\n"
+        "keras-vit finetune PICTURES --model hf://google/vit-base-patch16-224-in21k"
+        f"@{HUB['revision']} --recipe paper_sgd --steps 500 --batch-size 64 "
+        "--learning-rate 0.00375 --warmup-steps 50 --seed 0 --augment randaugment --augment mixup\n"
     ) in card
     assert (
         "| val_accuracy | 0.8750 |" in card and "Made with keras_vit 0.1.0, keras 3.15.1." in card
@@ -144,6 +144,22 @@ def test_a_mixer():
     card = model_card(mixer, "native")
     assert "# MLP-Mixer, 224 x 224 pixels, 1000 classes" in card
     assert metadata(card)["tags"] == ["mlp-mixer", "keras"]
+
+
+def test_metrics_say_their_epoch_where_it_is_known():
+    assert "Of epoch 3. Names with `val_`" in model_card(TINY, "hf", run=RUN | {"epoch": 3})
+    assert "Of epoch" not in model_card(TINY, "hf", run=RUN)
+
+
+def test_a_notice_is_a_sentence_of_the_card():
+    assert "\nPictures differ.\n" in model_card(TINY, "hf", notice="Pictures differ.")
+
+
+def test_a_card_says_whose_the_libraries_are():
+    card = model_card(TINY, "npz")
+    assert "With keras_vit (the package keras-vit-zoo):" in card
+    assert "With vision_transformer, Google's code:" in card
+    assert "timm.data.create_transform(" in model_card(TINY, "timm")
 
 
 def test_how_to_load():

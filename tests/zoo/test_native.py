@@ -6,6 +6,7 @@ import pytest
 
 from keras_vit.config import PreprocessingConfig, ViTConfig
 from keras_vit.zoo import native, read_checkpoint
+from keras_vit.zoo.checkpoint import ORIGIN_KEY
 from keras_vit.zoo.variables import variable_shapes
 
 TINY = ViTConfig(
@@ -71,6 +72,20 @@ def test_other_versions_and_damage(tmp_path):
     path.unlink()
     with pytest.raises(ValueError, match="config.json is missing"):
         read_checkpoint(tmp_path)
+
+
+def test_origin_is_kept(tmp_path):
+    weights = write(TINY, tmp_path)
+    assert read_checkpoint(tmp_path).origin == {}
+    origin = {"source": "hf://google/x", "licence": "Apache-2.0"}
+    native.write(TINY, PREPROCESSING, None, weights.__getitem__, tmp_path, origin=origin)
+    assert read_checkpoint(tmp_path).origin == origin
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text())
+    for wrong in ([], {"source": 3}):
+        path.write_text(json.dumps(values | {ORIGIN_KEY: wrong}))
+        with pytest.raises(ValueError, match="keras_vit_origin must hold texts"):
+            read_checkpoint(tmp_path)
 
 
 def test_wrong_number_of_labels(tmp_path):

@@ -57,6 +57,25 @@ def test_what_is_written_is_read_back_bit_for_bit(fields, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model.npz"]
 
 
+@pytest.mark.parametrize("other", ["config.json", "model.safetensors", "model.weights.h5"])
+def test_a_folder_of_another_model_is_refused(tmp_path, other):
+    """`from_pretrained` of the folder would load that one."""
+    (tmp_path / other).write_text("{}")
+    with pytest.raises(FileExistsError, match=f"no model of another layout.*holds {other}"):
+        write(TINY, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [other]
+
+
+def test_labels_of_the_model_before_do_not_stay(tmp_path):
+    write(TINY, tmp_path, labels=("a", "b", "c"))
+    assert (tmp_path / "labels.txt").exists()
+    write(TINY, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.npz"]
+    (tmp_path / "labels.txt").mkdir()
+    with pytest.raises(IsADirectoryError, match="no folder named 'labels.txt'"):
+        write(TINY, tmp_path)
+
+
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_file_of_the_official_code_comes_back_under_its_first_names(golden, tmp_path, name):
     source = read_checkpoint(golden / f"{name}.npz")

@@ -126,7 +126,7 @@ def test_what_is_written_is_read_back_bit_for_bit(tmp_path, name):
 
 def test_config_json(tmp_path):
     config = dataclasses.replace(TINY, distillation_token=True, image_size=(16, 32))
-    _, written = write(config, tmp_path, labels=("a", "ü", "c"), licence="Apache-2.0")
+    _, written = write(config, tmp_path, labels=("a", "ü", "c"), origin={"licence": "Apache-2.0"})
     assert written == {
         "architecture": "deit_base_distilled_patch16_224",
         "num_classes": 3,
@@ -162,6 +162,7 @@ def test_config_json(tmp_path):
             "no_embed_class": False,
             "fc_norm": False,
         },
+        "keras_vit_origin": {"licence": "Apache-2.0"},
         "label_names": ["a", "ü", "c"],
     }
     assert read_checkpoint(tmp_path).labels == ("a", "ü", "c")

@@ -65,6 +65,59 @@ def test_a_file_is_no_directory(tmp_path):
         writing.write_files(tmp_path / "x", {"a.json": writing.json_writer({})})
 
 
+def test_a_folder_with_the_name_of_a_file_is_refused_before_anything_is_written(tmp_path):
+    (tmp_path / "config.json").mkdir()
+    asked = []
+    with pytest.raises(IsADirectoryError, match="no folder named 'config.json'"):
+        writing.write_files(tmp_path, {"weights": asked.append, "config.json": asked.append})
+    assert not asked and [entry.name for entry in tmp_path.iterdir()] == ["config.json"]
+
+
+NAMES = ("weights", "other", "config.json")
+
+
+def write_all(directory, text, names=NAMES):
+    writing.write_files(
+        directory, {name: lambda path: path.write_text(text) and None for name in names}
+    )
+
+
+def fail_at_rename(monkeypatch, number, error):
+    """Have the rename of that number, and all that follow if it is a kill, not happen."""
+    rename, count = type(writing.Path()).replace, iter(range(100))
+
+    def replace(path, target):
+        at = next(count)
+        if at == number or (at > number and error is SystemExit):
+            raise error("stopped")
+        return rename(path, target)
+
+    monkeypatch.setattr(type(writing.Path()), "replace", replace)
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_rename_that_fails_brings_the_old_files_back(tmp_path, monkeypatch, number):
+    write_all(tmp_path, "old", ("weights", "config.json"))
+    fail_at_rename(monkeypatch, number, OSError)
+    with pytest.raises(OSError, match="stopped"):
+        write_all(tmp_path, "new")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "weights": "old",
+        "config.json": "old",
+    }
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_kill_between_two_renames_leaves_no_mixture(tmp_path, monkeypatch, number):
+    """Old weights never lie beside a new config.json, nor new ones beside an old one."""
+    write_all(tmp_path, "old")
+    fail_at_rename(monkeypatch, number, SystemExit)
+    with pytest.raises(SystemExit):
+        write_all(tmp_path, "new")
+    left = {path.name: path.read_text() for path in tmp_path.iterdir() if path.is_file()}
+    assert "config.json" not in left or set(left.values()) == {"old"}
+
+
 def test_files_are_replaced_together_or_not_at_all(tmp_path):
     directory = tmp_path / "new" / "model"
     writing.write_files(directory, {"a.json": writing.json_writer({"a": "é"})})
