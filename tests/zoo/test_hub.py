@@ -216,6 +216,7 @@ def test_offline_message_names_the_cache_and_how_to_fill_it(offline_client, home
 
 
 def test_local_files_only_asks_the_server_nothing(client, server, tmp_path):
+    client.fetch("org/good")
     before = len(server.requests)
     message = client.fetch("org/good", local_files_only=True, cache_dir=str(tmp_path))["message"]
     assert str(tmp_path) in message
