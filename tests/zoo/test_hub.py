@@ -171,8 +171,8 @@ def test_failures_are_told_apart(client, arguments, phrases):
     assert client.fetch("org/good")["files"] == summary(MODEL)
 
 
-def test_private_repository_with_its_token(client):
-    fetched = client.fetch("org/private", token=f"{GOOD_TOKEN}\n")
+def test_private_repository_with_its_token(client, tmp_path):
+    fetched = client.fetch("org/private", token=f"{GOOD_TOKEN}\n", cache_dir=str(tmp_path))
     assert fetched["files"] == summary(MODEL)
     assert GOOD_TOKEN not in str(fetched)
 
