@@ -1,9 +1,18 @@
-"""Files that are whole or absent, never half-written."""
+"""Files that are whole or absent, never half-written, and paths as a shell reads them."""
 
 import contextlib
 import os
 import pathlib
 from collections.abc import Iterator
+
+
+def local_path(text: str | os.PathLike) -> pathlib.Path:
+    """Return a path as a shell reads it: `~` of nobody stays as it is."""
+    path = pathlib.Path(text)
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -27,6 +26,7 @@ from keras_vit.config import (
     PreprocessingConfig,
     ViTConfig,
 )
+from keras_vit.files import local_path
 from keras_vit.image_model import ImageModel
 from keras_vit.zoo import (
     hf_preprocessing,
@@ -38,11 +38,12 @@ from keras_vit.zoo import (
 )
 from keras_vit.zoo.checkpoint import ORIGIN
 from keras_vit.zoo.model_card import model_card
-from keras_vit.zoo.writing import check_files, write_files
+from keras_vit.zoo.writing import Contents
 
 _LOGGER = logging.getLogger("keras_vit")
 
-# How files can be laid out. Each module has `can_express(config)` and `write(...)`.
+# How files can be laid out. Each module has `can_express(config)`, and
+# `write(contents, directory)`.
 LAYOUTS = {
     "hf": hf_safetensors,
     "timm": timm_writing,
@@ -51,12 +52,9 @@ LAYOUTS = {
 }
 # What is tried in turn where none is named: first what most people can load.
 PREFERRED = ("hf", "timm", "native")
-# Layouts that can keep how positions are resized for other image sizes.
-_KEEP_RESIZE_RULE = ("timm", "native")
 RUN_FILE = "run.json"
-# Files of one layout that another does not write over, and that would be read with its own.
+# Files of one layout that would be read with those of another, in a repository that has both.
 _STALE = (hf_preprocessing.FILE_NAME,)
-CARD_FILE = "README.md"
 # Values of fields of `ViTConfig` that layouts have, the default first: by them we find out which
 # fields of a model a layout has no place for.
 _USUAL = {
@@ -183,32 +181,21 @@ def _save(
     _check_model(model)
     _check_classes(model, run)
     layout = _choose(model, layout)
-    check_files(Path(directory), (CARD_FILE, *_STALE))
     origin = dict(model.origin or {})
     notice = _notice(layout, model.preprocessing)
-    text = model_card(model.config, layout, model.labels, origin, run, repository, notice)
-    extras: dict[str, Any] = {}
-    if layout in _KEEP_RESIZE_RULE:
-        extras["position_resize"] = origin.get("position_resize", resample.DEFAULT_POSITION_RESIZE)
-    if layout != "npz":
-        extras["origin"] = {name: origin[name] for name in ORIGIN if origin.get(name)}
-    LAYOUTS[layout].write(
+    contents = Contents(
         config=model.config,
         preprocessing=model.preprocessing,
-        labels=model.labels,
         read_ours=_reader(model),
-        directory=directory,
+        labels=model.labels,
         multi_label=model.multi_label,
-        **extras,
+        position_resize=origin.get("position_resize", resample.DEFAULT_POSITION_RESIZE),
+        origin={name: origin[name] for name in ORIGIN if origin.get(name)},
+        card=model_card(model.config, layout, model.labels, origin, run, repository, notice),
     )
-    write_files(
-        directory, {CARD_FILE: lambda path: path.write_text(text, encoding="utf-8") and None}
-    )
+    LAYOUTS[layout].write(contents, directory)
     if notice:
         _LOGGER.warning(notice)
-    if layout != "hf":
-        for name in _STALE:
-            (Path(directory) / name).unlink(missing_ok=True)
     return layout
 
 
@@ -346,7 +333,7 @@ def _read_run(card: str | os.PathLike | dict | None) -> dict | None:
             "`card` must be the directory of a run, the contents of its run.json, or None. "
             f"Received: card={card!r}."
         )
-    path = Path(card).expanduser()
+    path = local_path(card)
     path = path / RUN_FILE if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(

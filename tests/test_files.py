@@ -1,6 +1,8 @@
+import pathlib
+
 import pytest
 
-from keras_vit.files import replacing
+from keras_vit.files import local_path, replacing
 
 
 def test_whole_or_unchanged(tmp_path):
@@ -14,3 +16,12 @@ def test_whole_or_unchanged(tmp_path):
         raise KeyboardInterrupt
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_paths_are_read_as_a_shell_reads_them(monkeypatch):
+    """Where the user has no home, or nobody is meant, Python raises a RuntimeError."""
+    monkeypatch.setenv("HOME", "/home/of/somebody")
+    assert local_path("~/model") == pathlib.Path("/home/of/somebody/model")
+    assert local_path(pathlib.Path("~/model")) == pathlib.Path("/home/of/somebody/model")
+    assert local_path("~nobody of this name/model") == pathlib.Path("~nobody of this name/model")
+    assert local_path("model") == pathlib.Path("model")

@@ -117,6 +117,12 @@ def test_readers_are_numpy_only(path):
     assert not heavy & {name.split(".")[0] for name in _imports(_tree(path))}
 
 
+def test_paths_of_users_are_read_by_one_function():
+    """`expanduser` raises a bare RuntimeError; `files.local_path` does not."""
+    users = [path.name for path in SOURCES if "expanduser" in path.read_text(encoding="utf-8")]
+    assert users == ["files.py"]
+
+
 def test_models_and_layers_use_keras_operations_only():
     """The backends that Keras has run the same model."""
     models = [PACKAGE / f"{name}.py" for name in ("image_model", "model", "mixer", "parts")]

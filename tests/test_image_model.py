@@ -74,6 +74,17 @@ MIXERS = [
 NO_EFFECT = ("token_mixing/fc2/bias", "key_norm/beta")
 
 
+def test_every_norm_has_the_configured_epsilon(image_config):
+    """FAULTS E3: outputs do not pin an epsilon, so the layers are asked."""
+    model = _model(dataclasses.replace(image_config, layer_norm_epsilon=3e-5))
+    epsilons = [
+        part.epsilon
+        for part in model._flatten_layers()
+        if isinstance(part, keras.layers.LayerNormalization)
+    ]
+    assert epsilons == [3e-5] * 5
+
+
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [*(("vit", fields) for fields in VITS), *(("mixer", fields) for fields in MIXERS)],

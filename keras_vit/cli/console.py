@@ -17,7 +17,7 @@ from rich.console import Console, JustifyMethod
 from rich.progress import track
 from rich.table import Table
 
-from keras_vit.files import replacing
+from keras_vit.files import local_path, replacing
 
 # Names of files may look like markup.
 console = Console(markup=False, highlight=False, emoji=False)
@@ -107,7 +107,7 @@ def replacing_csv(path: Path | None) -> Iterator[Path | None]:
     if path is None:
         yield None
         return
-    path = path.expanduser().resolve()  # what a link points to, not the link
+    path = local_path(path).resolve()  # what a link points to, not the link
     if path.exists() and not path.is_file():
         raise ValueError(f"`--csv` must be a file. Received: {str(path)!r}, which is none.")
     with replacing(path) as temporary:

@@ -9,7 +9,7 @@ import typer
 
 from keras_vit.cli.console import say
 from keras_vit.cli.sources import SOURCE_HELP, open_model
-from keras_vit.files import replacing
+from keras_vit.files import local_path, replacing
 from keras_vit.image_model import ImageModel
 from keras_vit.saving import LAYOUTS, save_pretrained
 from keras_vit.training.resume import read_state
@@ -47,7 +47,7 @@ def convert(
     The model stays what it is: a layout that has no such model is an error that names one that
     has. The card of a run's model tells its data, recipe and metrics.
     """
-    out = out.expanduser()
+    out = local_path(out)
     _check_out(out, to, overwrite)
     model = open_model(source)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def convert(
             "keras": f"import keras, keras_vit\n\nmodel = keras.saving.load_model({str(out)!r})"
         }
     else:
-        save_pretrained(model, out, to, card=_card(Path(source).expanduser()))
+        save_pretrained(model, out, to, card=_card(local_path(source)))
         different = _differing_from_files(
             model, out / npz_writing.WEIGHTS_NAME if to == "npz" else out
         )

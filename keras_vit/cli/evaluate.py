@@ -28,6 +28,7 @@ from keras_vit.data.index import Pictures
 from keras_vit.data.table import index_table_split, is_table
 from keras_vit.evaluation import ClassScore, Evaluation, LabelScore, MultiLabelEvaluation
 from keras_vit.evaluation import evaluate as ask
+from keras_vit.files import local_path
 from keras_vit.image_model import ImageModel
 from keras_vit.training.run_directory import RUN_FILE, read_run
 from keras_vit.zoo.https import public_name
@@ -85,11 +86,11 @@ def evaluate(
 
     Every picture counts once. Classes of DATA are found among the model's by their names.
     """
-    if csv_file and csv_file.expanduser().resolve() == Path(data).expanduser().resolve():
+    if csv_file and local_path(csv_file).resolve() == local_path(data).resolve():
         raise ValueError(f"`--csv` must not be DATA itself. Received: {data!r}. Give another name.")
     with replacing_csv(csv_file) as temporary:
         model = _open_pixel_model(source)
-        settings = _settings_of_run(Path(source).expanduser()) if split else {}
+        settings = _settings_of_run(local_path(source)) if split else {}
         seed = settings.get("seed", 0) if seed is None else seed
         examples, index, where = _open_data(data, split, validation_fraction, seed, model, settings)
         _tell_data(examples, index, where)
@@ -137,13 +138,13 @@ def _open_data(
     settings: dict[str, Any],
 ) -> tuple[Pictures, ImageIndex, str]:
     """The pictures, the index that they are of, and which they are in words."""
-    is_file = is_table(data) and Path(data).expanduser().is_file()
+    is_file = is_table(data) and local_path(data).is_file()
     rows = index_table_split(data, _names(split)) if is_file else None
     if rows is not None:
         rows = rows.as_multi_label() if model.multi_label else rows
         _check_labels(data, rows.is_multi_label, model)
         return rows.train, rows, rows.split_rule
-    folder = _find_folder(Path(data).expanduser(), split)
+    folder = _find_folder(local_path(data), split)
     is_drawn = folder is None and split is not None
     opened = open_training_data(
         data if folder is None else folder,

@@ -13,6 +13,7 @@ from keras_vit.cli.console import say, show_table
 from keras_vit.cli.sources import SOURCE_HELP, open_model
 from keras_vit.exporters import EXPORTERS
 from keras_vit.exporters import export as write_export
+from keras_vit.files import local_path
 
 _SNIPPETS = {
     "serve_bytes": 'encoded=tf.constant([open("PICTURE", "rb").read()])',
@@ -49,7 +50,7 @@ def export(
     TensorFlow alone. Nothing is left at PATH if anything fails.
     """
     names = None if labels is None else _read_labels(labels)
-    model, path = open_model(source), path.expanduser()
+    model, path = open_model(source), local_path(path)
     write_export(model, path, format, labels=names, top_k=top_k, overwrite=overwrite)
     say(f"Exported: {path}")
     if format == "tf_saved_model":
@@ -58,7 +59,7 @@ def export(
 
 def _read_labels(path: Path) -> list[str]:
     try:
-        lines = path.expanduser().read_text(encoding="utf-8-sig").splitlines()
+        lines = local_path(path).read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(
             f"`--labels` must be a text file in UTF-8. Received: {str(path)!r} ({error})."

@@ -19,6 +19,7 @@ from keras_vit.cli.console import errors, percent, printable, say
 from keras_vit.cli.demonstration import demonstrate
 from keras_vit.cli.sources import open_model
 from keras_vit.data import TrainingData, open_training_data
+from keras_vit.files import local_path
 from keras_vit.image_model import ImageModel
 from keras_vit.pretrained import from_pretrained
 from keras_vit.recipes import RECIPES
@@ -174,7 +175,7 @@ def finetune(
     if steps is not None and epochs is not None:
         raise typer.BadParameter("exclude each other.", param_hint="'--steps' and '--epochs'")
     path = directory or Path("runs") / f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
-    path = path.expanduser()
+    path = local_path(path)
     if data is None:
         _refuse_options(context)
         demonstrate(path, overwrite)

@@ -27,6 +27,7 @@ from keras_vit.cli.sources import SOURCE_HELP, is_saved_model, open_model
 from keras_vit.data import Split, evaluation_dataset
 from keras_vit.data.folder import is_ignored
 from keras_vit.decoding import decode_error
+from keras_vit.files import local_path
 from keras_vit.zoo.https import public_name
 
 _BATCH_SIZE = 32
@@ -88,7 +89,7 @@ def predict(
 
 def _find(pictures: list[Path]) -> list[str]:
     files = []
-    for path in map(Path.expanduser, pictures):
+    for path in map(local_path, pictures):
         if not path.is_dir():
             files.append(str(path))
             continue
@@ -136,7 +137,7 @@ def _open_vit(source: str) -> Opened:
 
 
 def _open_saved_model(source: str) -> Opened:
-    path = Path(source).expanduser()
+    path = local_path(source)
     description = path / "assets.extra" / "keras_vit.json"
     try:
         loaded = tf.saved_model.load(str(path))

@@ -17,12 +17,13 @@ from keras_vit.checks import Pair
 from keras_vit.cli.console import console, percent, print_tabbed
 from keras_vit.cli.sources import SOURCE_HELP, is_saved_model, open_model
 from keras_vit.config import MixerConfig, ModelConfig, PreprocessingConfig
+from keras_vit.files import local_path
 from keras_vit.image_model import ImageModel
 from keras_vit.parts import frozen_paths, layers_by_part
 from keras_vit.training.run_directory import BEST_FILE, LAST_FILE, RUN_FILE, read_run
 from keras_vit.zoo import read_checkpoint
 from keras_vit.zoo.catalogue import find, find_by_source
-from keras_vit.zoo.download import NotCachedError, fetch, local_path
+from keras_vit.zoo.download import NotCachedError, fetch
 from keras_vit.zoo.https import public_name
 from keras_vit.zoo.rows import ARCHITECTURES, ModelRow
 from keras_vit.zoo.variables import Shapes, variable_shapes

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import keras
 
+from keras_vit.files import local_path
 from keras_vit.image_model import ImageModel
 from keras_vit.pretrained import from_pretrained
 from keras_vit.training.run_directory import BEST_FILE, LAST_FILE, RUN_FILE
-from keras_vit.zoo.download import local_path
 
 SOURCE_HELP = (
     "The directory of a run (its best.keras, else its last.keras), a .keras file, 'bundled', "

@@ -13,6 +13,7 @@ from keras_vit.data.index import (
     check_fraction,
 )
 from keras_vit.decoding import decode_error
+from keras_vit.files import local_path
 
 _IGNORED_NAMES = ("thumbs.db", "desktop.ini", "__macosx")
 
@@ -95,7 +96,7 @@ def _find_roots(
 
 
 def _existing_folder(path: str | os.PathLike, name: str) -> pathlib.Path:
-    folder = pathlib.Path(path).expanduser()
+    folder = local_path(path)
     if not folder.exists():
         raise FileNotFoundError(
             f"`{name}` must be an existing folder. Received: {name}={str(path)!r}, which does "

@@ -6,7 +6,6 @@
 import dataclasses
 import hashlib
 import os
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from keras_vit.data.folder import index_folder
 from keras_vit.data.index import ImageIndex, Pictures, count_classes
 from keras_vit.data.table import index_table, is_table
 from keras_vit.data.tfds import index_tfds, is_tfds
+from keras_vit.files import local_path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ SOURCES = {
     "table": Source("a .csv, .tsv or .parquet table", is_table, index_table),
     "folder": Source(
         "a folder of one subfolder a class",
-        lambda text: not pathlib.Path(text).expanduser().is_file(),
+        lambda text: not local_path(text).is_file(),
         index_folder,
     ),
 }

@@ -25,6 +25,7 @@ from keras_vit.data.table_rows import (
     read_rows,
     tell_rows,
 )
+from keras_vit.files import local_path
 
 _TRAIN = "train"
 # Longer numbers are names; Python has a limit of thousands for what `int` reads.
@@ -33,7 +34,7 @@ _MOST_DIGITS = 20
 
 def is_table(text: str) -> bool:
     """Whether a path is that of a table, by its suffix."""
-    path = pathlib.Path(text).expanduser()
+    path = local_path(text)
     return path.suffix.lower() in (*DELIMITERS, PARQUET) and not path.is_dir()
 
 
@@ -165,7 +166,7 @@ class _Part:
 
 
 def _read(table: str | os.PathLike, name: str, columns: Columns) -> _Part:
-    path = pathlib.Path(table).expanduser()
+    path = local_path(table)
     if path.suffix.lower() not in (*DELIMITERS, PARQUET):
         raise ValueError(
             f"`{name}` must be a .csv, .tsv or .parquet file, as a table. "

@@ -10,6 +10,7 @@ import numpy as np
 from keras_vit.checks import check_choice, unknown_name
 from keras_vit.data.index import VALIDATION_NAMES, ImageIndex, build_index, check_fraction
 from keras_vit.data.tfds_records import Records, class_label, read_split
+from keras_vit.files import local_path
 
 PREFIX = "tfds:"
 _OPTIONS = ("train", "validation", "image", "label", "data_dir")
@@ -111,7 +112,7 @@ def _open_builder(name: str, data_dir: str | None) -> Any:
     """TFDS' object for a set that is prepared."""
     import tensorflow_datasets as tfds  # slow to load
 
-    folder = pathlib.Path(name).expanduser()
+    folder = local_path(name)
     is_folder = (folder / _INFO_FILE).is_file()
     if not is_folder and name.startswith(("/", ".", "~")):
         raise FileNotFoundError(

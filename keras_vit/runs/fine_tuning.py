@@ -16,6 +16,7 @@ from keras_vit.augment import as_augmentations
 from keras_vit.data.checks import check_fits
 from keras_vit.data.class_weights import ClassWeights, as_class_weights
 from keras_vit.data.inputs import TrainingData, open_training_data
+from keras_vit.files import local_path
 from keras_vit.image_model import ImageModel
 from keras_vit.pretrained import from_pretrained
 from keras_vit.recipes import Recipe
@@ -200,7 +201,7 @@ def _check_directory(
     if directory == "":
         raise ValueError("`directory` must be a path, or None. Received: directory=''.")
     if directory is not None:
-        path = pathlib.Path(directory).expanduser()
+        path = local_path(directory)
         check_run_directory(path, resume, overwrite)
         return path
     if resume:

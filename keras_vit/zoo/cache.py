@@ -10,6 +10,7 @@ from pathlib import Path
 from huggingface_hub import constants
 
 from keras_vit.checks import unknown_name
+from keras_vit.files import local_path
 from keras_vit.zoo.catalogue import catalogue
 from keras_vit.zoo.https import (
     cache_folder,
@@ -89,7 +90,7 @@ def list_cached(
         hub_cache_dir: That of the Hub's client. None: where it keeps it.
     """
     root = cache_folder(cache_dir)
-    hub = Path(hub_cache_dir or constants.HF_HUB_CACHE).expanduser()
+    hub = local_path(hub_cache_dir or constants.HF_HUB_CACHE)
     items = [*_files_of_urls(root), *_repositories(hub)]
     return sorted(items, key=lambda item: item.names[0])
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from huggingface_hub import constants
 
+from keras_vit.files import local_path
 from keras_vit.zoo import augreg
 from keras_vit.zoo.catalogue import find, find_by_source
 from keras_vit.zoo.https import (
@@ -23,7 +24,7 @@ from keras_vit.zoo.https import (
 from keras_vit.zoo.hub import fetch_repository
 from keras_vit.zoo.rows import ModelRow
 
-__all__ = ["DownloadError", "Fetched", "NotCachedError", "fetch", "forget", "local_path"]
+__all__ = ["DownloadError", "Fetched", "NotCachedError", "fetch", "forget"]
 
 BUCKETS_URL = "https://storage.googleapis.com/"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+", re.ASCII)
@@ -100,14 +101,6 @@ def forget(fetched: Fetched) -> None:
     if (fetched.origin["source"] or "").startswith(("https://", "http://")):
         with contextlib.suppress(OSError):  # A cache that cannot be written stays as it is.
             disown(fetched.path)
-
-
-def local_path(text: str) -> Path:
-    """Return a path as a shell reads it: `~` of nobody stays as it is."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        return Path(text)
 
 
 def _resolve(text: str, revision: str | None) -> tuple[str, str | None, ModelRow | None]:

@@ -4,13 +4,12 @@ Which models, `hf_families` says. Both dialects of names are read, the old one i
 `save_pretrained` of transformers does.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from keras_vit.checks import as_labels, as_pair
-from keras_vit.config import ModelConfig, PreprocessingConfig, ViTConfig
+from keras_vit.checks import as_pair
+from keras_vit.config import ModelConfig, ViTConfig
 from keras_vit.zoo import hf_config, hf_preprocessing, writing
 from keras_vit.zoo.checkpoint import (
     ORIGIN_KEY,
@@ -25,6 +24,7 @@ from keras_vit.zoo.hf_layout import Layout
 from keras_vit.zoo.keymap import Rule, rename_theirs
 from keras_vit.zoo.tensor_files import WEIGHTS_NAME, TensorFile
 from keras_vit.zoo.variables import variable_shapes
+from keras_vit.zoo.writing import Contents
 
 NAME = "hf_safetensors"
 
@@ -105,42 +105,30 @@ def stored_shapes(config: ViTConfig) -> dict[str, tuple[int, ...]]:
     return writing.tensor_shapes(*_key_table(config)[:2])
 
 
-def write(
-    config: ViTConfig,
-    preprocessing: PreprocessingConfig,
-    labels: tuple[str, ...] | None,
-    read_ours: Callable[[str], np.ndarray],
-    directory: str | Path,
-    multi_label: bool = False,
-    origin: dict[str, str] | None = None,
-) -> None:
+def write(contents: Contents, directory: str | Path) -> None:
     """Write `model.safetensors`, `config.json` and `preprocessor_config.json`.
 
     Args:
-        config: The model's; see `can_express`.
-        preprocessing: The model's.
-        labels: One name a class, or None.
-        read_ours: Returns one of our variables by path.
+        contents: For its configuration see `can_express`. The rule for other image sizes becomes
+            that of the family.
         directory: Made where it does not exist; files of these names are replaced.
-        multi_label: Whether a picture may have several of the classes.
-        origin: What is known of the weights' first source, by names of `checkpoint.ORIGIN`.
 
     Raises:
-        ValueError: If transformers has no such model, or labels and classes differ in number.
+        ValueError: If transformers has no such model.
     """
+    config = contents.config
     rules, shapes, fillers = _key_table(config)
-    labels = as_labels(labels, config.num_classes)
 
     def read(path: str) -> np.ndarray:
         if path in fillers:
             return np.full(shapes[path], fillers[path], np.float32)
-        return read_ours(path)
+        return contents.read_ours(path)
 
-    values = hf_config.write_config(config, *express(config), labels, multi_label)
-    if origin:
-        values[ORIGIN_KEY] = origin
-    preprocessor = hf_preprocessing.write_preprocessing(preprocessing, config.image_size)
-    writing.write_files(
+    values = hf_config.write_config(config, *express(config), contents.labels, contents.multi_label)
+    if contents.origin:
+        values[ORIGIN_KEY] = contents.origin
+    preprocessor = hf_preprocessing.write_preprocessing(contents.preprocessing, config.image_size)
+    contents.write_files(
         directory,
         {
             WEIGHTS_NAME: writing.weights_writer(rules, shapes, read),

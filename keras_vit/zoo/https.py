@@ -25,7 +25,7 @@ from filelock import FileLock
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from keras_vit.files import replacing
+from keras_vit.files import local_path, replacing
 
 TRIES = 5
 FIRST_WAIT_SECONDS = 1.0
@@ -110,7 +110,7 @@ def cache_folder(cache_dir: str | os.PathLike | None = None) -> Path:
     Args:
         cache_dir: The folder itself. None: `$KERAS_VIT_CACHE`, or else `~/.cache/keras_vit`.
     """
-    return Path(cache_dir or os.environ.get("KERAS_VIT_CACHE") or "~/.cache/keras_vit").expanduser()
+    return local_path(cache_dir or os.environ.get("KERAS_VIT_CACHE") or "~/.cache/keras_vit")
 
 
 def mark_used(path: Path) -> None:

@@ -20,6 +20,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from keras_vit.files import local_path
 from keras_vit.zoo import https
 from keras_vit.zoo.catalogue import close_candidates
 from keras_vit.zoo.https import (
@@ -69,7 +70,7 @@ def fetch_repository(
         DownloadError: If the files cannot be had; tells apart why.
         ValueError: If `token` cannot be one.
     """
-    cache = Path(cache_dir or constants.HF_HUB_CACHE).expanduser()
+    cache = local_path(cache_dir or constants.HF_HUB_CACHE)
     token = checked_token(token)
     what = f"{repository!r} at revision {revision or 'main'!r}"
 

@@ -4,19 +4,15 @@
 variable paths. What a version adds, an older one refuses.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
-from keras_vit.checks import as_labels
 from keras_vit.config import MixerConfig, ModelConfig, PreprocessingConfig, ViTConfig
-from keras_vit.resample import DEFAULT_POSITION_RESIZE
-from keras_vit.zoo import writing
+from keras_vit.zoo import hf_preprocessing, writing
 from keras_vit.zoo.checkpoint import ORIGIN_KEY, Checkpoint, read_origin, source_config
 from keras_vit.zoo.keymap import Rule
 from keras_vit.zoo.tensor_files import WEIGHTS_NAME, TensorFile
 from keras_vit.zoo.variables import variable_shapes
+from keras_vit.zoo.writing import Contents
 
 NAME = "native"
 MODEL_TYPE = "keras_vit"
@@ -75,47 +71,31 @@ def can_express(config: ModelConfig) -> bool:
     return type(config) in CONFIGS.values()
 
 
-def write(
-    config: ModelConfig,
-    preprocessing: PreprocessingConfig,
-    labels: tuple[str, ...] | None,
-    read_ours: Callable[[str], np.ndarray],
-    directory: str | Path,
-    multi_label: bool = False,
-    position_resize: str = DEFAULT_POSITION_RESIZE,
-    origin: dict[str, str] | None = None,
-) -> None:
+def write(contents: Contents, directory: str | Path) -> None:
     """Write `model.safetensors` and `config.json`.
 
     Args:
-        config: The model's.
-        preprocessing: The model's.
-        labels: One name a class, or None.
-        read_ours: Returns one of our variables by path.
+        contents: All of it has a place.
         directory: Made where it does not exist; files of these names are replaced.
-        multi_label: Whether a picture may have several of the classes.
-        position_resize: The rule for other image sizes, that of the weights' first source.
-        origin: What is known of that source, by names of `checkpoint.ORIGIN`.
-
-    Raises:
-        ValueError: If labels and classes differ in number.
     """
-    labels = as_labels(labels, config.num_classes)
+    config, labels = contents.config, contents.labels
     values = {
         "model_type": MODEL_TYPE,
         "format_version": FORMAT_VERSION,
         "architecture": next(name for name, kind in CONFIGS.items() if type(config) is kind),
         "config": config.to_dict(),
-        "preprocessing": preprocessing.to_dict(),
+        "preprocessing": contents.preprocessing.to_dict(),
         "labels": None if labels is None else list(labels),
-        "multi_label": multi_label,
-        "position_resize": position_resize,
+        "multi_label": contents.multi_label,
+        "position_resize": contents.position_resize,
     }
-    if origin:
-        values[ORIGIN_KEY] = origin
-    weights = writing.weights_writer(_rules(config), variable_shapes(config), read_ours)
-    writing.write_files(
-        directory, {WEIGHTS_NAME: weights, "config.json": writing.json_writer(values)}
+    if contents.origin:
+        values[ORIGIN_KEY] = contents.origin
+    weights = writing.weights_writer(_rules(config), variable_shapes(config), contents.read_ours)
+    contents.write_files(
+        directory,
+        {WEIGHTS_NAME: weights, "config.json": writing.json_writer(values)},
+        removes=(hf_preprocessing.FILE_NAME,),
     )
 
 

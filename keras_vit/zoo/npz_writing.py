@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.checks import as_labels
 from keras_vit.config import ModelConfig, PreprocessingConfig, ViTConfig
 from keras_vit.zoo import keymap, writing
 from keras_vit.zoo.file_formats import INDEX_NAME, KERAS_WEIGHTS_NAME
 from keras_vit.zoo.file_formats import WEIGHTS_NAME as SAFETENSORS_NAME
 from keras_vit.zoo.flax_layout import BLOCK, NUMERICS, RELEASED_NAMES
 from keras_vit.zoo.official_npz import key_table
+from keras_vit.zoo.writing import Contents
 
 WEIGHTS_NAME = "model.npz"
 LABELS_NAME = "labels.txt"
@@ -45,31 +45,21 @@ def can_express(config: ModelConfig) -> bool:
     return config == plain and config.grid[0] == config.grid[1]
 
 
-def write(
-    config: ViTConfig,
-    preprocessing: PreprocessingConfig,
-    labels: tuple[str, ...] | None,
-    read_ours: Callable[[str], np.ndarray],
-    directory: str | Path,
-    multi_label: bool = False,
-) -> None:
+def write(contents: Contents, directory: str | Path) -> None:
     """Write `model.npz`, and `labels.txt` where there are labels: one a line, in UTF-8.
 
     Without labels, an old `labels.txt` is removed.
 
     Args:
-        config: The model's; see `can_express`.
-        preprocessing: The model's; the official one, since the file cannot say another.
-        labels: One name a class, or None.
-        read_ours: Returns one of our variables by path; called once a variable.
+        contents: For its configuration see `can_express`; its preprocessing must be the official
+            one. Of what else the file cannot say a notice tells.
         directory: Made where it does not exist; files of these names are replaced.
-        multi_label: Whether a picture may have several of the classes. The file cannot say it: a
-            notice does.
 
     Raises:
         ValueError: If the official code has no such model, or pictures are prepared otherwise.
         FileExistsError: If `directory` holds a model of another layout.
     """
+    config, preprocessing = contents.config, contents.preprocessing
     if not can_express(config):
         raise ValueError(
             "`config` must be a ViT of the official code: tanh GELU, epsilon 1e-6, learned "
@@ -82,14 +72,10 @@ def write(
             f"another. Received: {preprocessing}. Use the `native` layout."
         )
     _refuse_other_models(Path(directory))
-    writing.check_files(Path(directory), (LABELS_NAME,))
-    writers = {WEIGHTS_NAME: _archive_writer(config, read_ours)}
-    if labels := as_labels(labels, config.num_classes):
-        writers[LABELS_NAME] = _labels_writer(labels)
-    writing.write_files(directory, writers)
-    if LABELS_NAME not in writers:
-        (Path(directory) / LABELS_NAME).unlink(missing_ok=True)
-    _tell(labels is not None, multi_label)
+    labels = {LABELS_NAME: _labels_writer(contents.labels)} if contents.labels else {}
+    weights = {WEIGHTS_NAME: _archive_writer(config, contents.read_ours)}
+    contents.write_files(directory, labels | weights, removes=(LABELS_NAME,))
+    _tell(contents.labels is not None, contents.multi_label)
 
 
 def _refuse_other_models(directory: Path) -> None:
@@ -138,8 +124,7 @@ def _labels_writer(labels: tuple[str, ...]) -> Callable[[Path], None]:
             f"`labels` must be one line each to lie in {LABELS_NAME}. Received: {odd[0]!r}. "
             "Use the `native` layout."
         )
-    text = "".join(f"{label}\n" for label in labels)
-    return lambda path: path.write_text(text, encoding="utf-8") and None
+    return writing.text_writer("".join(f"{label}\n" for label in labels))
 
 
 def _tell(has_labels: bool, multi_label: bool) -> None:

@@ -7,20 +7,18 @@ has no place in `model_args`: the architecture must have it.
 """
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
-from keras_vit.checks import Pair, as_labels
+from keras_vit.checks import Pair
 from keras_vit.config import ModelConfig, PreprocessingConfig, ViTConfig
-from keras_vit.zoo import writing
+from keras_vit.zoo import hf_preprocessing, writing
 from keras_vit.zoo.checkpoint import ORIGIN_KEY
 from keras_vit.zoo.tensor_files import WEIGHTS_NAME
 from keras_vit.zoo.timm_architectures import ONLY_VALUE, architectures, config_fields
 from keras_vit.zoo.timm_names import BACKBONE, PATCH_KERNEL, key_table
 from keras_vit.zoo.timm_pretrained_cfg import MULTI_LABEL, OWN_KEY, read_preprocessing
 from keras_vit.zoo.variables import variable_shapes
+from keras_vit.zoo.writing import Contents
 
 TIMM_RESIZE = "bicubic_antialias"  # how timm fits positions, unless an architecture says otherwise
 GLOBAL_POOL_OF_POOL = {"token": "token", "mean": "avg", "map": "map"}
@@ -56,59 +54,46 @@ def can_express(config: ModelConfig) -> bool:
     return isinstance(config, ViTConfig) and _has_its_parts(config) and bool(_bases(config))
 
 
-def write(
-    config: ViTConfig,
-    preprocessing: PreprocessingConfig,
-    labels: tuple[str, ...] | None,
-    read_ours: Callable[[str], np.ndarray],
-    directory: str | Path,
-    multi_label: bool = False,
-    position_resize: str = TIMM_RESIZE,
-    origin: dict[str, str] | None = None,
-) -> None:
+def write(contents: Contents, directory: str | Path) -> None:
     """Write `model.safetensors` and `config.json`.
 
     Args:
-        config: The model's; see `can_express`.
-        preprocessing: The model's.
-        labels: One name a class, or None.
-        read_ours: Returns one of our variables by path.
+        contents: For its configuration see `can_express`. The rule for other image sizes is kept
+            where an architecture of timm's has it, else it becomes timm's own.
         directory: Made where it does not exist; files of these names are replaced.
-        multi_label: Whether a picture may have several of the classes.
-        position_resize: The rule for other image sizes; kept where an architecture of timm's has
-            it, else it becomes timm's own.
-        origin: What is known of the weights' first source, by names of `checkpoint.ORIGIN`.
 
     Raises:
-        ValueError: If timm has no such model, or labels and classes differ in number.
+        ValueError: If timm has no such model.
     """
+    config, preprocessing = contents.config, contents.preprocessing
     if not can_express(config):
         raise ValueError(
             "`config` must be a ViT that timm has: epsilon 1e-6, or 1e-5 as in its CLIP; learned "
             "positions or none; one vector pooled, and no layer between it and the head. "
             f"Received: {config}. Use the `native` layout."
         )
-    labels = as_labels(labels, config.num_classes)
-    name = _architecture(config, position_resize)
+    name = _architecture(config, contents.position_resize)
     values = {
         "architecture": name,
         "num_classes": config.num_classes,
         "num_features": config.hidden_dim,
         "global_pool": GLOBAL_POOL_OF_POOL[config.pool],
-        "pretrained_cfg": _pretrained_cfg(config, preprocessing, (origin or {}).get("licence")),
+        "pretrained_cfg": _pretrained_cfg(config, preprocessing, contents.origin.get("licence")),
         "model_args": _model_args(config, architectures()[name]),
     }
-    if origin:
-        values[ORIGIN_KEY] = origin
-    if labels:
-        values["label_names"] = list(labels)
-    if multi_label:
+    if contents.origin:
+        values[ORIGIN_KEY] = contents.origin
+    if contents.labels:
+        values["label_names"] = list(contents.labels)
+    if contents.multi_label:
         values["problem_type"] = MULTI_LABEL  # transformers' word, whose wrapper reads it
     if read_preprocessing(values["pretrained_cfg"], config.num_channels) != preprocessing:
         values[OWN_KEY] = preprocessing.to_dict()
-    weights = writing.weights_writer(key_table(config), variable_shapes(config), read_ours)
-    writing.write_files(
-        directory, {WEIGHTS_NAME: weights, "config.json": writing.json_writer(values)}
+    weights = writing.weights_writer(key_table(config), variable_shapes(config), contents.read_ours)
+    contents.write_files(
+        directory,
+        {WEIGHTS_NAME: weights, "config.json": writing.json_writer(values)},
+        removes=(hf_preprocessing.FILE_NAME,),
     )
 
 

@@ -1,5 +1,6 @@
 """Write files so that a name never holds half a file, and weights one tensor at a time."""
 
+import dataclasses
 import json
 import os
 import struct
@@ -9,11 +10,61 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_vit.checks import as_labels
+from keras_vit.config import ModelConfig, PreprocessingConfig
+from keras_vit.resample import DEFAULT_POSITION_RESIZE
 from keras_vit.zoo import keymap
 from keras_vit.zoo.keymap import Rule
 
+CARD_FILE = "README.md"
 
-def write_files(directory: str | Path, writers: dict[str, Callable[[Path], None]]) -> None:
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contents:
+    """What there is to write of a model; each layout takes what it has a place for.
+
+    Args:
+        config: The model's.
+        preprocessing: The model's.
+        read_ours: Returns one of our variables by path; called once a variable.
+        labels: One name a class, or None.
+        multi_label: Whether a picture may have several of the classes.
+        position_resize: The rule for other image sizes, that of the weights' first source.
+        origin: What is known of that source, by names of `checkpoint.ORIGIN`.
+        card: The text of the README.md to lie beside, or None.
+
+    Raises:
+        ValueError: If labels and classes differ in number.
+    """
+
+    config: ModelConfig
+    preprocessing: PreprocessingConfig
+    read_ours: Callable[[str], np.ndarray]
+    labels: tuple[str, ...] | None = None
+    multi_label: bool = False
+    position_resize: str = DEFAULT_POSITION_RESIZE
+    origin: dict[str, str] = dataclasses.field(default_factory=dict)
+    card: str | None = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "labels", as_labels(self.labels, self.config.num_classes))
+
+    def write_files(
+        self,
+        directory: str | Path,
+        writers: dict[str, Callable[[Path], None]],
+        removes: Iterable[str] = (),
+    ) -> None:
+        """Write a layout's files and the card; see `write_files`."""
+        card = {} if self.card is None else {CARD_FILE: text_writer(self.card)}
+        write_files(directory, card | writers, removes)
+
+
+def write_files(
+    directory: str | Path,
+    writers: dict[str, Callable[[Path], None]],
+    removes: Iterable[str] = (),
+) -> None:
     """Write files of one directory under temporary names, then give them their own.
 
     Files of the same names are replaced, all or none. A process that is killed between two of
@@ -23,6 +74,7 @@ def write_files(directory: str | Path, writers: dict[str, Callable[[Path], None]
         directory: Made where it does not exist.
         writers: By file name, a function that writes the path it is given. The last one's file,
             `config.json`, is that without which nobody loads the others.
+        removes: Names of files that must not lie beside these, and go with the old ones.
 
     Raises:
         OSError: If a folder has one of the names, or the disk fails.
@@ -33,7 +85,8 @@ def write_files(directory: str | Path, writers: dict[str, Callable[[Path], None]
             f"`directory` must be a folder. Received: directory={str(directory)!r}, a file. "
             "Give another name."
         )
-    check_files(directory, writers)
+    removes = [name for name in removes if name not in writers]
+    _refuse_folders(directory, [*writers, *removes])
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".writing-", dir=directory) as temporary:
         new, old = Path(temporary) / "new", Path(temporary) / "old"
@@ -42,39 +95,35 @@ def write_files(directory: str | Path, writers: dict[str, Callable[[Path], None]
         for name, write in writers.items():
             write(new / name)
             _flush_to_disk(new / name)
-        _exchange(directory, new, old, list(writers))
+        _exchange(directory, new, old, list(writers), removes)
 
 
-def check_files(directory: Path, names: Iterable[str]) -> None:
-    """Refuse a directory in which a folder has the name of a file that is to be written.
-
-    Raises:
-        IsADirectoryError: If there is one.
-    """
+def _refuse_folders(directory: Path, names: Iterable[str]) -> None:
+    """Refuse a directory in which a folder has the name of a file that is to be replaced."""
     for name in names:
         if (directory / name).is_dir():
             raise IsADirectoryError(
-                f"`directory` must hold no folder named {name!r}, a file to be written. "
+                f"`directory` must hold no folder named {name!r}, a file to be replaced. "
                 f"Received: directory={str(directory)!r}. Give another name."
             )
 
 
-def _exchange(directory: Path, new: Path, old: Path, names: list[str]) -> None:
+def _exchange(directory: Path, new: Path, old: Path, names: list[str], removes: list[str]) -> None:
     """Put new files in the places of old ones, which go to a folder of theirs, or change nothing.
 
     The last goes first: what says how to read the weights never lies beside those of another.
     """
     try:
-        for name in reversed(names):
+        for name in (*reversed(names), *removes):
             if os.path.lexists(directory / name):
                 (directory / name).replace(old / name)
         for name in names:
             (new / name).replace(directory / name)
     except BaseException:
-        for name in names:
+        for name in (*names, *removes):
             if os.path.lexists(old / name):
                 (old / name).replace(directory / name)
-            elif not (new / name).exists():
+            elif name in names and not (new / name).exists():
                 (directory / name).unlink(missing_ok=True)
         raise
 
@@ -86,7 +135,11 @@ def _flush_to_disk(path: Path) -> None:
 
 def json_writer(value: dict) -> Callable[[Path], None]:
     """Return a writer of one JSON file."""
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    return text_writer(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def text_writer(text: str) -> Callable[[Path], None]:
+    """Return a writer of one text file, in UTF-8."""
 
     def write(path: Path) -> None:
         path.write_text(text, encoding="utf-8")

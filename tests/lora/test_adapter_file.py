@@ -115,10 +115,15 @@ def test_adapters_of_a_float_model_go_on_a_quantized_one(base, adapted, images, 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "mixed_bfloat16"])
 def test_the_base_may_have_another_floating_point_type(base, adapted, tmp_path, dtype):
     path = tmp_path / "adapters.safetensors"
-    adapted("float32").save_lora(path)
-    base(dtype).load_lora(path)
-    adapted(dtype).save_lora(path)
-    base("float32").load_lora(path)
+    for from_dtype, to_dtype in (("float32", dtype), (dtype, "float32")):
+        source, target = adapted(from_dtype), base(to_dtype)
+        source.save_lora(path)
+        target.load_lora(path)
+        theirs = {variable.path: np.float32(variable) for variable in source.trainable_weights}
+        for variable in target.trainable_weights:
+            expected = theirs.pop(variable.path)
+            np.testing.assert_allclose(np.float32(variable), expected, rtol=2**-8)
+        assert not theirs
 
 
 def test_file_of_another_checkpoint(base, adapted, random_weights, tmp_path):

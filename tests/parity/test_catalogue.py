@@ -20,6 +20,7 @@ import pytest
 from keras_vit import resample
 from keras_vit.config import ModelConfig, ViTConfig
 from keras_vit.pretrained import MODELS
+from keras_vit.variants import SIZES
 from keras_vit.zoo import READERS, keymap, official_npz, read_checkpoint, timm_architectures
 from keras_vit.zoo.catalogue import catalogue
 from keras_vit.zoo.flax_layout import POSITIONS, RELEASED_NAMES
@@ -226,6 +227,33 @@ def test_repositories_of_transformers_have_the_sizes_of_other_copies():
             assert getattr(row.config, name) == getattr(twin.config, name), row.id
         compared += 1
     assert compared >= 70
+
+
+# In names of the Hub, against the papers' sizes. DINOv2's giant has heads of 64, and gated MLPs.
+SIZES_BY_NAME = {
+    "tiny": SIZES["Ti"],
+    "small": SIZES["S"],
+    "base": SIZES["B"],
+    "large": SIZES["L"],
+    "so400m": SIZES["So400m"],
+    "huge": SIZES["H"],
+    "giant": (40, 24, 1536, 4096),
+    "giantopt": SIZES["g-opt"],
+    "gigantic": SIZES["G"],
+}
+
+
+def test_repositories_of_transformers_have_the_sizes_that_their_names_say():
+    for row in _rows("hf_safetensors"):
+        (name,) = set(re.split("[_.]", row.id)) & SIZES_BY_NAME.keys()
+        expected = SIZES_BY_NAME[name]
+        if name == "giant" and "clip" in row.family:
+            expected = SIZES["g"]
+        config = row.config
+        sizes = (config.num_layers, config.num_heads, config.hidden_dim, config.mlp_dim)
+        assert sizes == expected, row.id
+        patch = re.search(r"patch(\d+)", row.id)
+        assert config.patch_size == (int(patch[1]), int(patch[1])), row.id
 
 
 # Google's own files

@@ -52,6 +52,7 @@ class Faults:
         hangs: Whether a cut answer stays open instead of ending.
         resets: Whether a cut is a reset of the connection instead of an end.
         delay: Seconds before an answer.
+        pause: Seconds between the halves of an answer.
     """
 
     statuses: list[int] = dataclasses.field(default_factory=list)
@@ -60,6 +61,7 @@ class Faults:
     hangs: bool = False
     resets: bool = False
     delay: float = 0.0
+    pause: float = 0.0
 
 
 @dataclasses.dataclass
@@ -246,7 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
                 start, status = int(asked[1]), 206
                 headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
                 content = content[start:]
-        if not reading or not faults.cuts:
+        if not reading or not (faults.cuts or faults.pause):
             self.answer(status, content, **headers)
             return
         self.send_response(status)
@@ -254,8 +256,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content[: faults.cuts.pop(0)])
+        arriving = faults.cuts.pop(0) if faults.cuts else len(content) // 2
+        self.wfile.write(content[:arriving])
         self.wfile.flush()
+        if faults.pause:
+            time.sleep(faults.pause)
+            self.wfile.write(content[arriving:])
+            return
         if faults.hangs:
             self.server.closing.wait(60)
         if faults.resets:

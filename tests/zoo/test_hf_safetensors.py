@@ -14,6 +14,7 @@ from keras_vit.config import PreprocessingConfig, ViTConfig
 from keras_vit.zoo import hf_safetensors, read_checkpoint
 from keras_vit.zoo.checkpoint import MissingWeightsError
 from keras_vit.zoo.variables import variable_shapes
+from keras_vit.zoo.writing import Contents
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 # What each file is of our fields, and which of its tensors no output depends on.
@@ -31,6 +32,16 @@ FAMILIES = {
     ),
     "hf_vit_msn": ({}, set()),
 }
+
+
+def write(config, directory, read_ours, labels=None, preprocessing=None):
+    contents = Contents(
+        config=config,
+        preprocessing=preprocessing or PreprocessingConfig(),
+        read_ours=read_ours,
+        labels=labels,
+    )
+    hf_safetensors.write(contents, directory)
 
 
 def random_weights(config, seed=0):
@@ -275,7 +286,7 @@ def test_bare_file_of_a_gated_dinov2(tmp_path):
         read_checkpoint(GOLDEN / "hf_dinov2").config, gated_mlp=True, activation="silu", mlp_dim=48
     )
     weights = random_weights(config)
-    hf_safetensors.write(config, PreprocessingConfig(), None, weights.__getitem__, tmp_path)
+    write(config, tmp_path, weights.__getitem__)
     arrays = load_file(tmp_path / "model.safetensors")
     for i in range(3):
         mlp = f"encoder.layer.{i}.mlp"
@@ -414,7 +425,7 @@ def test_write_and_read_back_each_family(tmp_path, tiny_config, fields):
     config = dataclasses.replace(tiny_config, **fields)
     weights = random_weights(config)
     labels = tuple("abcde") if config.num_classes else None
-    hf_safetensors.write(config, PreprocessingConfig(), labels, weights.__getitem__, tmp_path)
+    write(config, tmp_path, weights.__getitem__, labels)
     understood = read_checkpoint(tmp_path)
     understood.check()
     assert (understood.config, understood.labels) == (config, labels)
@@ -428,13 +439,13 @@ def test_tensors_that_only_transformers_has_are_filled(tmp_path, tiny_config):
     """Its classes ask for them, and no output depends on them."""
     config = dataclasses.replace(tiny_config, layer_scale_init=0.1, pool="token_mean")
     weights = random_weights(config)
-    hf_safetensors.write(config, PreprocessingConfig(), None, weights.__getitem__, tmp_path)
+    write(config, tmp_path, weights.__getitem__)
     mask = load_file(tmp_path / "model.safetensors")["dinov2.embeddings.mask_token"]
     np.testing.assert_array_equal(mask, np.zeros((1, 16)))
     clip = {"embedding_norm": True, "patch_bias": False, "pool": "mean", "final_norm": "none"}
     config = dataclasses.replace(tiny_config, **clip)
     weights = random_weights(config)
-    hf_safetensors.write(config, PreprocessingConfig(), None, weights.__getitem__, tmp_path)
+    write(config, tmp_path, weights.__getitem__)
     arrays = load_file(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(arrays["vision_model.post_layernorm.weight"], np.ones(16))
     np.testing.assert_array_equal(arrays["vision_model.post_layernorm.bias"], np.zeros(16))
@@ -450,12 +461,12 @@ def test_tensors_that_only_transformers_has_are_filled(tmp_path, tiny_config):
 def test_written_file_equals_the_source(tmp_path, source):
     """The old dialect, bit for bit, and what transformers needs of config.json."""
     understood = read_checkpoint(GOLDEN / source)
-    hf_safetensors.write(
+    write(
         understood.config,
-        understood.preprocessing,
-        understood.labels,
-        understood.weight,
         tmp_path,
+        understood.weight,
+        understood.labels,
+        preprocessing=understood.preprocessing,
     )
     original = load_file(GOLDEN / source / "model.safetensors")
     written = load_file(tmp_path / "model.safetensors")
@@ -490,8 +501,8 @@ def test_write_and_read_back(tmp_path, tiny_config, changes):
     weights = random_weights(config)
     labels = ("cat", "犬", "cat", "d", "e") if config.num_classes else None
     preprocessing = PreprocessingConfig(interpolation="bicubic").for_channels(config.num_channels)
-    hf_safetensors.write(config, preprocessing, labels, weights.__getitem__, tmp_path)
-    hf_safetensors.write(config, preprocessing, labels, weights.__getitem__, tmp_path)  # replaces
+    write(config, tmp_path, weights.__getitem__, labels, preprocessing=preprocessing)
+    write(config, tmp_path, weights.__getitem__, labels, preprocessing=preprocessing)  # replaces
     understood = read_checkpoint(tmp_path)
     understood.check()
     assert understood.config == config
@@ -505,7 +516,7 @@ def test_write_and_read_back(tmp_path, tiny_config, changes):
 
 def test_no_labels_stay_no_labels(tmp_path, tiny_config):
     weights = random_weights(tiny_config)
-    hf_safetensors.write(tiny_config, PreprocessingConfig(), None, weights.__getitem__, tmp_path)
+    write(tiny_config, tmp_path, weights.__getitem__)
     assert read_checkpoint(tmp_path).labels is None
     assert len(json.loads((tmp_path / "config.json").read_text())["id2label"]) == 5
 
@@ -519,12 +530,10 @@ def test_what_transformers_cannot_express(tmp_path, tiny_config, changes):
     assert not hf_safetensors.can_express(config)
     assert hf_safetensors.can_express(tiny_config)
     with pytest.raises(ValueError, match="`config` must be a ViT as transformers has it"):
-        hf_safetensors.write(config, PreprocessingConfig(), None, lambda path: None, tmp_path)
+        write(config, tmp_path, lambda path: None)
     assert not list(tmp_path.iterdir())
 
 
 def test_wrong_number_of_labels(tmp_path, tiny_config):
     with pytest.raises(ValueError, match="`labels` must"):
-        hf_safetensors.write(
-            tiny_config, PreprocessingConfig(), ("a",), lambda path: None, tmp_path
-        )
+        write(tiny_config, tmp_path, lambda path: None, ("a",))

@@ -238,14 +238,18 @@ def test_where_there_are_no_links_sizes_are_compared(server, tmp_path):
         assert client.fetch("org/name")["files"] == summary(FILES)
 
 
+def wait_for_the_first_bytes(cache):
+    deadline = time.monotonic() + 30
+    while not any(path.stat().st_size for path in blobs(cache).glob("*.incomplete")):
+        assert time.monotonic() < deadline, "nothing arrived"
+        time.sleep(0.02)
+
+
 def kill_in_mid_download(server, misbehave, cache, home):
     misbehave(cuts=[len(CONTENT) // 2], hangs=True)
     with process(server, home) as client:
         client.ask("org/name", cache_dir=str(cache))
-        deadline = time.monotonic() + 30
-        while not any(path.stat().st_size for path in blobs(cache).glob("*.incomplete")):
-            assert time.monotonic() < deadline, "nothing arrived"
-            time.sleep(0.02)
+        wait_for_the_first_bytes(cache)
         time.sleep(0.2)  # until what the server sent is written
         client.process.send_signal(signal.SIGKILL)
         client.process.wait()
@@ -280,11 +284,22 @@ def test_what_a_killed_process_left_is_not_trusted(
 
 
 def test_two_processes_at_once_download_once(fetch, server, misbehave, cache, tmp_path):
-    """The file that the other is writing is no leftover, and is not touched."""
     misbehave(delay=1.0)
     with process(server, tmp_path) as first, process(server, tmp_path) as second:
         for client in (first, second):
             client.ask("org/name", cache_dir=str(cache))
+        assert first.answer()["files"] == second.answer()["files"] == summary(FILES)
+    assert server.count("GET", STORED) == 1
+    check_cache(fetch, cache)
+
+
+def test_a_process_that_comes_in_mid_download_of_another(fetch, server, misbehave, cache, tmp_path):
+    """What the other holds the lock of is no leftover to be finished."""
+    misbehave(pause=3.0)
+    with process(server, tmp_path) as first, process(server, tmp_path) as second:
+        first.ask("org/name", cache_dir=str(cache))
+        wait_for_the_first_bytes(cache)
+        second.ask("org/name", cache_dir=str(cache))
         assert first.answer()["files"] == second.answer()["files"] == summary(FILES)
     assert server.count("GET", STORED) == 1
     check_cache(fetch, cache)

@@ -26,6 +26,7 @@ from safetensors.numpy import load_file, save_file
 import keras_vit
 from keras_vit.zoo import keymap, native, read_checkpoint
 from keras_vit.zoo.checkpoint import Checkpoint
+from keras_vit.zoo.writing import Contents
 
 SEED = 20260
 SECONDS_A_CASE = 20
@@ -70,9 +71,12 @@ def _sharded(golden, directory):
 
 def _native(golden, directory):
     checkpoint = read_checkpoint(golden / "timm_map")
-    native.write(
-        checkpoint.config, checkpoint.preprocessing, None, checkpoint.weight, directory / "native"
+    contents = Contents(
+        config=checkpoint.config,
+        preprocessing=checkpoint.preprocessing,
+        read_ours=checkpoint.weight,
     )
+    native.write(contents, directory / "native")
     return {path.name: path.read_bytes() for path in (directory / "native").iterdir()}
 
 

@@ -8,6 +8,7 @@ from keras_vit.config import PreprocessingConfig, ViTConfig
 from keras_vit.zoo import native, read_checkpoint
 from keras_vit.zoo.checkpoint import ORIGIN_KEY
 from keras_vit.zoo.variables import variable_shapes
+from keras_vit.zoo.writing import Contents
 
 TINY = ViTConfig(
     num_layers=2,
@@ -23,13 +24,21 @@ TINY = ViTConfig(
 PREPROCESSING = PreprocessingConfig(mean=(0.1, 0.2, 0.3), resize="crop", crop_fraction=0.9)
 
 
-def write(config, directory, labels=None):
+def write(config, directory, labels=None, **more):
     random = np.random.default_rng(0)
     weights = {
         path: random.normal(size=shape).astype(np.float32)
         for path, shape in variable_shapes(config).items()
     }
-    native.write(config, PREPROCESSING, labels, weights.__getitem__, directory, False, "bilinear")
+    contents = Contents(
+        config=config,
+        preprocessing=PREPROCESSING,
+        labels=labels,
+        read_ours=weights.__getitem__,
+        position_resize="bilinear",
+        **more,
+    )
+    native.write(contents, directory)
     return weights
 
 
@@ -75,10 +84,10 @@ def test_other_versions_and_damage(tmp_path):
 
 
 def test_origin_is_kept(tmp_path):
-    weights = write(TINY, tmp_path)
+    write(TINY, tmp_path)
     assert read_checkpoint(tmp_path).origin == {}
     origin = {"source": "hf://google/x", "licence": "Apache-2.0"}
-    native.write(TINY, PREPROCESSING, None, weights.__getitem__, tmp_path, origin=origin)
+    write(TINY, tmp_path, origin=origin)
     assert read_checkpoint(tmp_path).origin == origin
     path = tmp_path / "config.json"
     values = json.loads(path.read_text())

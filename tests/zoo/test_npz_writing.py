@@ -11,6 +11,7 @@ import pytest
 from keras_vit.config import MixerConfig, PreprocessingConfig, ViTConfig
 from keras_vit.zoo import npz_writing, read_checkpoint
 from keras_vit.zoo.variables import variable_shapes
+from keras_vit.zoo.writing import Contents
 
 TINY = ViTConfig(
     num_layers=2, num_heads=2, hidden_dim=8, mlp_dim=12, patch_size=4, image_size=16, num_classes=3
@@ -26,7 +27,14 @@ def write(config, directory, preprocessing=None, labels=None, multi_label=False)
         for path, shape in variable_shapes(config).items()
     }
     preprocessing = preprocessing or PreprocessingConfig().for_channels(config.num_channels)
-    npz_writing.write(config, preprocessing, labels, values.get, directory, multi_label)
+    contents = Contents(
+        config=config,
+        preprocessing=preprocessing,
+        labels=labels,
+        read_ours=values.get,
+        multi_label=multi_label,
+    )
+    npz_writing.write(contents, directory)
     return values
 
 
@@ -80,7 +88,8 @@ def test_labels_of_the_model_before_do_not_stay(tmp_path):
 def test_a_file_of_the_official_code_comes_back_under_its_first_names(golden, tmp_path, name):
     source = read_checkpoint(golden / f"{name}.npz")
     config = source.config
-    npz_writing.write(config, source.preprocessing, None, source.weight, tmp_path)
+    contents = Contents(config=config, preprocessing=source.preprocessing, read_ours=source.weight)
+    npz_writing.write(contents, tmp_path)
     written = np.load(tmp_path / "model.npz")
     first_names = {
         key.replace("/LayerNorm_1/", "/LayerNorm_2/")
@@ -110,9 +119,10 @@ def test_one_variable_is_in_memory_at_a_time(tmp_path):
     largest = max(4 * int(np.prod(shape)) for shape in shapes.values())
     whole = sum(4 * int(np.prod(shape)) for shape in shapes.values())
     read = lambda path: np.ones(shapes[path], "float32")  # noqa: E731
-    npz_writing.write(config, PreprocessingConfig(), None, read, tmp_path)  # imports are done
+    contents = Contents(config=config, preprocessing=PreprocessingConfig(), read_ours=read)
+    npz_writing.write(contents, tmp_path)  # imports are done
     tracemalloc.start()
-    npz_writing.write(config, PreprocessingConfig(), None, read, tmp_path)
+    npz_writing.write(contents, tmp_path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 6 * largest < whole / 4

@@ -11,6 +11,7 @@ from keras_vit.variants import VARIANTS
 from keras_vit.zoo import read_checkpoint, timm_writing
 from keras_vit.zoo.timm_architectures import architectures
 from keras_vit.zoo.variables import variable_shapes
+from keras_vit.zoo.writing import Contents
 
 CROP = PreprocessingConfig(
     mean=(0.485, 0.456, 0.406),
@@ -101,7 +102,11 @@ def write(config, directory, preprocessing=CROP, labels=None, **more):
         path: random.normal(size=shape).astype("float32")
         for path, shape in variable_shapes(config).items()
     }
-    timm_writing.write(config, preprocessing, labels, values.get, directory, **more)
+    more = {"position_resize": timm_writing.TIMM_RESIZE} | more
+    contents = Contents(
+        config=config, preprocessing=preprocessing, labels=labels, read_ours=values.get, **more
+    )
+    timm_writing.write(contents, directory)
     return values, json.loads((directory / "config.json").read_text())
 
 
