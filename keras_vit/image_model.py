@@ -14,6 +14,7 @@ from keras_vit.checks import as_labels, unknown_name
 from keras_vit.config import ModelConfig, PreprocessingConfig
 from keras_vit.layers.dtype_policy import nested_dtype_policy
 from keras_vit.layers.initializers import ReadWeights, weights_from
+from keras_vit.layers.layer_norm import fused_inference
 from keras_vit.parts import freeze_other_parts, freeze_paths, frozen_paths, layers_by_part
 
 _VIEW_NAMES = {
@@ -86,6 +87,8 @@ class ImageModel(keras.Model):
             with weights_from(layer, read_weights):
                 outputs = layer(outputs)
             views[_VIEW_NAMES.get(layer.name, layer.name)] = outputs
+            if layer.name == "encoder_norm" and "pool" in entering:
+                views |= {"pooled": outputs, "encoder_norm": layer(entering["pool"])}
         if len(views["pooled"].shape) == 3:  # class and distillation token
             views["pooled"] = keras.ops.mean(views["pooled"], axis=1)
         name = name or type(self).__name__.lower()
@@ -209,13 +212,12 @@ class ImageModel(keras.Model):
             num_classes: Logits of the new head; 0 for features.
             labels: One name a class, or None.
         """
+        self._refuse_quantized("reset_head")
         changes = {"num_classes": num_classes}
         if "representation_size" in self.config.to_dict():
             changes["representation_size"] = None
-        self._refuse_quantized("reset_head")
-        share = {
-            name: made for name, made in self._made.items() if name not in ("pre_logits", "head")
-        }
+        new = ("pre_logits", "head")
+        share = {name: made for name, made in self._made.items() if name not in new}
         config = dataclasses.replace(self.config, **changes)
         return self._with(config=config, labels=labels, multi_label=False, share=share)
 
@@ -279,10 +281,8 @@ class ImageModel(keras.Model):
 
     def _refuse_quantized(self, method: str):
         if any(layer.quantization_mode for layer in self._flatten_layers()):
-            raise ValueError(
-                f"`{method}` needs float weights. Received: a quantized model. Call it first, "
-                "then `quantize`."
-            )
+            needs = f"`{method}` needs float weights. Received: a quantized model."
+            raise ValueError(f"{needs} Call it first, then `quantize`.")
 
     def parameter_groups(self) -> dict[str, list[Any]]:
         """The trainable variables by part of the model, in order of depth.
@@ -326,6 +326,14 @@ class ImageModel(keras.Model):
     def predict(self, x: Any, *args, **kwargs):
         """As `keras.Model.predict`; warns as `fit` does."""
         return super().predict(self._watched(x), *args, **kwargs)
+
+    def predict_step(self, *args):
+        with fused_inference():
+            return super().predict_step(*args)
+
+    def test_step(self, *args):
+        with fused_inference():
+            return super().test_step(*args)
 
     def _watched(self, x: Any) -> Any:
         return pixels.warn_of_unit_range(x) if self.include_normalization else x

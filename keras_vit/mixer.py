@@ -7,7 +7,7 @@ import keras
 from keras_vit.checks import Pair
 from keras_vit.config import MixerConfig, PreprocessingConfig
 from keras_vit.image_model import ImageModel
-from keras_vit.layers import MeanPool, MixerBlock, PatchEmbedding, PixelNormalization
+from keras_vit.layers import LayerNorm, MeanPool, MixerBlock, PatchEmbedding, PixelNormalization
 from keras_vit.layers.heads import linear_head
 from keras_vit.variants import MIXER_VARIANTS
 
@@ -69,9 +69,7 @@ class Mixer(ImageModel):
                 dtype=policy,
                 name=f"block_{index}",
             )
-        yield keras.layers.LayerNormalization(
-            epsilon=config.layer_norm_epsilon, dtype=policy, name="encoder_norm"
-        )
+        yield LayerNorm(epsilon=config.layer_norm_epsilon, dtype=policy, name="encoder_norm")
         yield MeanPool(dtype=policy, name="pool")
         yield from linear_head(config.num_classes, policy)
 

@@ -16,6 +16,7 @@ from keras_vit.layers import (
     AxialBlock,
     DistillationHead,
     EncoderBlock,
+    LayerNorm,
     PatchEmbedding,
     PixelNormalization,
     PrefixTokens,
@@ -34,7 +35,8 @@ class ViT(ImageModel):
     quantization and export work as on any other. Its layers are called, in order,
     `normalization`, `resnet_stem`, `patch_embedding`, `prefix_tokens`, `position_embedding`,
     `embedding_dropout`, `embedding_norm`, `block_0` ..., `encoder_norm`, `pool`, `pool_norm`,
-    `pre_logits`, `head`; those that a configuration has no use for are absent.
+    `pre_logits`, `head`; those that a configuration has no use for are absent. Where `pool` takes
+    the class token alone, `encoder_norm` follows it.
 
     Args:
         config: A `ViTConfig`, the architecture.
@@ -90,8 +92,6 @@ class ViT(ImageModel):
                 name = f"position_embedding_{index}"
                 yield positions(**arguments, dtype=policy, name=name)
             yield _block(config, policy, index)
-        if config.final_norm == "encoder":
-            yield _norm("encoder_norm", config, policy)
         yield from _head(config, policy)
 
     def attention_scores(self, blocks: int | slice | Iterable[int] | None = None) -> keras.Model:
@@ -196,12 +196,8 @@ def _stem(config: ViTConfig, policy: keras.DTypePolicy) -> Iterator[keras.layers
         )
 
 
-def _norm(
-    name: str, config: ViTConfig, policy: keras.DTypePolicy
-) -> keras.layers.LayerNormalization:
-    return keras.layers.LayerNormalization(
-        epsilon=config.layer_norm_epsilon, dtype=policy, name=name
-    )
+def _norm(name: str, config: ViTConfig, policy: keras.DTypePolicy) -> LayerNorm:
+    return LayerNorm(epsilon=config.layer_norm_epsilon, dtype=policy, name=name)
 
 
 def _block(config: ViTConfig, policy: keras.DTypePolicy, index: int) -> keras.layers.Layer:
@@ -228,9 +224,15 @@ def _block(config: ViTConfig, policy: keras.DTypePolicy, index: int) -> keras.la
 
 def _head(config: ViTConfig, policy: keras.DTypePolicy) -> Iterator[keras.layers.Layer]:
     """From tokens to logits or features."""
-    yield HEADS[config.pool].of(config, dtype=policy, name="pool")
-    if config.final_norm == "pool":
-        yield _norm("pool_norm", config, policy)
+    pool = HEADS[config.pool].of(config, dtype=policy, name="pool")
+    if config.final_norm == "encoder":
+        norm = _norm("encoder_norm", config, policy)
+        # The norm of one token does not depend on the others, which nobody reads then.
+        yield from (pool, norm) if config.pool == "token" else (norm, pool)
+    else:
+        yield pool
+        if config.final_norm == "pool":
+            yield _norm("pool_norm", config, policy)
     if config.representation_size is not None:
         yield keras.layers.Dense(
             config.representation_size,

@@ -1,5 +1,6 @@
 """What every test may use: golden files, tiny models, the layer contract, a fresh process."""
 
+import collections
 import json
 import os
 import pathlib
@@ -204,3 +205,25 @@ def _check_gradients(model: keras.Model, batch: np.ndarray, targets: np.ndarray,
     model.train_on_batch(batch, targets)
     still = [w.path for w in model.trainable_weights if np.array_equal(w, before[w.path])]
     assert set(still) <= no_effect, f"no gradient reached {still}"
+
+
+@pytest.fixture
+def fused_operations():
+    """A function that runs another and counts the operations of TensorFlow's optimized graphs."""
+    from tensorflow.python.eager import context
+
+    def count(run) -> collections.Counter:
+        context.context().enable_run_metadata()
+        try:
+            run()
+            graphs = context.context().export_run_metadata().function_graphs
+        finally:
+            context.context().disable_run_metadata()
+        return collections.Counter(
+            f"{node.op} {b','.join(fused.list.s).decode()}" if fused.list.s else node.op
+            for graph in graphs
+            for node in graph.post_optimization_graph.node
+            for fused in [node.attr["fused_ops"]]
+        )
+
+    return count

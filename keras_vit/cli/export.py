@@ -13,6 +13,7 @@ from keras_vit.cli.console import say, show_table
 from keras_vit.cli.sources import SOURCE_HELP, open_model
 from keras_vit.exporters import EXPORTERS
 from keras_vit.exporters import export as write_export
+from keras_vit.exporters.saved_model import TARGETS
 from keras_vit.files import local_path
 
 _SNIPPETS = {
@@ -35,6 +36,10 @@ def export(
             show_default="the model's own",
         ),
     ] = None,
+    target: Annotated[
+        Literal[TARGETS],
+        typer.Option(help="Where it will run: cpu makes it faster there, most of all in bfloat16."),
+    ] = "any",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier export at PATH.")
     ] = False,
@@ -51,7 +56,7 @@ def export(
     """
     names = None if labels is None else _read_labels(labels)
     model, path = open_model(source), local_path(path)
-    write_export(model, path, format, labels=names, top_k=top_k, overwrite=overwrite)
+    write_export(model, path, format, labels=names, top_k=top_k, overwrite=overwrite, target=target)
     say(f"Exported: {path}")
     if format == "tf_saved_model":
         _tell_signatures(path)

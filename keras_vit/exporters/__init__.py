@@ -18,6 +18,7 @@ def export(
     labels: Iterable[str] | None = None,
     top_k: int = 5,
     overwrite: bool = False,
+    target: str = "any",
 ) -> Path:
     """Write a model for serving, preprocessing and labels included.
 
@@ -30,6 +31,8 @@ def export(
         labels: One name a class. None takes `model.labels`, or `"0"`, `"1"` ... without them.
         top_k: Classes that a prediction names, best first; at most all.
         overwrite: Whether an export that is already at `path` is replaced.
+        target: `"cpu"` for what is to be served on CPUs: faster there, most of all in bfloat16; the
+            weights are then constants of the graph, at most 2 GB. `"any"` runs anywhere.
 
     Returns:
         `path`.
@@ -42,4 +45,6 @@ def export(
     """
     if format not in EXPORTERS:
         raise unknown_name("`format`", format, EXPORTERS)
-    return EXPORTERS[format](model, path, labels=labels, top_k=top_k, overwrite=overwrite)
+    return EXPORTERS[format](
+        model, path, labels=labels, top_k=top_k, overwrite=overwrite, target=target
+    )

@@ -14,11 +14,17 @@ classes they are its `features`. `features` of the embed signatures are pooled, 
 layer. Pictures are resized by the checkpoint's rule inside the signature. `serve_bytes` and
 `embed_bytes` need a model of 1 or 3 channels.
 
+`target="cpu"` writes the weights into the graph as constants, and the normalizations in the
+spelling that oneDNN fuses. TensorFlow then arranges the weights for the processor once, not in each
+call, which counts in bfloat16; `benchmarks/README.md` has the figures. Statistics and softmax are
+float32 there, too. A GPU runs such a graph, without a gain.
+
 `assets.extra/keras_vit.json` holds labels, sizes and preprocessing for the client to read.
 """
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -28,10 +34,14 @@ from typing import Any
 
 import keras
 
-from keras_vit.checks import as_labels, check_integer
+from keras_vit.checks import as_labels, check_choice, check_integer
 from keras_vit.image_model import ImageModel
 from keras_vit.layers import PixelNormalization
+from keras_vit.layers.layer_norm import fused_inference
 from keras_vit.preprocessing import resize_image
+
+TARGETS = ("any", "cpu")
+MOST_CONSTANT_BYTES = 2_000_000_000  # of a protocol buffer, less what else is in it
 
 
 def export_saved_model(
@@ -40,6 +50,7 @@ def export_saved_model(
     labels: Iterable[str] | None = None,
     top_k: int = 5,
     overwrite: bool = False,
+    target: str = "any",
 ) -> Path:
     """Write a SavedModel; the arguments are those of `keras_vit.exporters.export`."""
     if not isinstance(model, ImageModel):
@@ -58,10 +69,12 @@ def export_saved_model(
         labels = model.labels or map(str, range(num_classes))
     labels = as_labels(labels, num_classes)
     top_k = check_integer("top_k", top_k, 1)
+    check_choice("target", target, TARGETS)
+    _check_constants(model, target)
     # Endpoints track the variables that they use; `archive.track` as well would make Keras 3.15
     # store every one of them twice.
     archive = keras.export.ExportArchive()
-    _add_endpoints(archive, model, labels, min(top_k, len(labels)))
+    _add_endpoints(archive, model, labels, min(top_k, len(labels)), target)
     description = {
         "labels": list(labels),
         "multi_label": model.multi_label,
@@ -77,11 +90,23 @@ def export_saved_model(
     return Path(path)
 
 
-def _add_endpoints(archive: Any, model: ImageModel, labels: tuple[str, ...], top_k: int):
+def _check_constants(model: ImageModel, target: str):
+    size = sum(variable.value.dtype.size * math.prod(variable.shape) for variable in model.weights)
+    if target == "cpu" and size > MOST_CONSTANT_BYTES:
+        raise ValueError(
+            "`target='cpu'` keeps the weights inside one file, of at most 2 GB. "
+            f"Received: a model of {size / 1e9:.1f} GB. Load it with dtype='bfloat16', or take "
+            "target='any'."
+        )
+
+
+def _add_endpoints(
+    archive: Any, model: ImageModel, labels: tuple[str, ...], top_k: int, target: str
+):
     import tensorflow as tf
 
     size, channels = model.config.image_size, model.config.num_channels
-    predict, embed = _heads(model, labels, top_k)
+    predict, embed = _heads(model, labels, top_k, target)
 
     def of_images(head: Callable) -> Callable:
         return lambda images: head(resize_image(images, model.preprocessing, size))
@@ -117,28 +142,38 @@ def _add_endpoints(archive: Any, model: ImageModel, labels: tuple[str, ...], top
     archive.add_endpoint("embed_bytes", of_bytes(embed), [encoded])
 
 
-def _heads(model: ImageModel, labels: tuple[str, ...], top_k: int) -> tuple[Callable, Callable]:
+def _heads(
+    model: ImageModel, labels: tuple[str, ...], top_k: int, target: str
+) -> tuple[Callable, Callable]:
     """Predictions, and pooled features, of pixels at the model's size."""
     import tensorflow as tf
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
     rule = model.preprocessing
     normalize = PixelNormalization(rule.mean, rule.std)
     if model.include_normalization:
         normalize = tf.identity
-    pooled = model.intermediates(["pooled"])
+    pooled = model.intermediates(["pooled"]).outputs[0]
+    both = keras.Model(model.inputs, [model.outputs[0], pooled])
+
+    def run(pixels):
+        with fused_inference(target == "cpu"):
+            values = both(normalize(pixels), training=False)
+        return [tf.cast(value, tf.float32) for value in values]
+
+    pixels = tf.TensorSpec((None, *model.config.image_size, model.config.num_channels))
+    run = _traced(run, pixels)
+    if target == "cpu":
+        run = convert_variables_to_constants_v2(run, lower_control_flow=False)
 
     def predict(pixels):
-        outputs = tf.cast(model(normalize(pixels), training=False), tf.float32)
+        outputs = run(pixels)[0]
         if not labels:
             return {"features": outputs}
         return _predictions(outputs, model.probabilities(outputs), labels, top_k)
 
-    def embed(pixels):
-        features = pooled(normalize(pixels), training=False)["pooled"]
-        return {"features": tf.cast(features, tf.float32)}
-
-    pixels = tf.TensorSpec((None, *model.config.image_size, model.config.num_channels))
-    return _traced(predict, pixels), _traced(embed, pixels)
+    # TensorFlow leaves out what a signature does not return: this one has no head.
+    return predict, lambda pixels: {"features": run(pixels)[1]}
 
 
 def _traced(function: Callable, shape: Any) -> Callable:

@@ -4,7 +4,7 @@ Shapes are words, always in one order:
 
     (batch, height, width, channels)        pictures
     (batch, tokens, hidden_dim)             a sequence: prefix tokens, then patches row by row
-    (batch, tokens, heads, head_dim)        queries, keys, values;  heads * head_dim = hidden_dim
+    (batch, heads, tokens, head_dim)        queries, keys, values;  heads * head_dim = hidden_dim
     (batch, heads, tokens, tokens)          attention: query, then key
     (batch * tokens, hidden_dim)            "flat": dense layers run on it, since TensorFlow fuses a
                                             two-dimensional MatMul with its bias and activation
@@ -25,6 +25,7 @@ from keras_vit.layers.heads import (
     TokenMeanPool,
     TokenPool,
 )
+from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mixer_block import MixerBlock
 from keras_vit.layers.mlp import MLP
@@ -48,6 +49,7 @@ __all__ = [
     "DistillationHead",
     "DropPath",
     "EncoderBlock",
+    "LayerNorm",
     "LayerScale",
     "Learned2DPositionEmbedding",
     "LearnedPositionEmbedding",

@@ -1,8 +1,17 @@
 """The activations of the models here, by the names that a config has."""
 
+import functools
 from collections.abc import Callable
 
+import keras
 from keras import ops
+
+
+def _gelu_tanh(x):
+    # Of equal spellings the one in which TensorFlow finds the GELU to fuse with the MatMul before;
+    # that of `ops.gelu` is lost when its optimizer has moved the constants.
+    cubed = x * (0.044715 * ops.square(x))
+    return (0.5 * x) * (1.0 + ops.tanh(0.7978845608028654 * (x + cubed)))  # sqrt(2 / pi)
 
 
 def _quick_gelu(x):
@@ -11,7 +20,27 @@ def _quick_gelu(x):
 
 ACTIVATION_FUNCTIONS: dict[str, Callable] = {
     "gelu": lambda x: ops.gelu(x, approximate=False),
-    "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
+    "gelu_tanh": _gelu_tanh,
     "quick_gelu": _quick_gelu,
     "silu": ops.silu,
 }
+
+
+def activation_function(name: str, training: bool) -> Callable:
+    """Return the function of a key of `ACTIVATION_FUNCTIONS`.
+
+    Args:
+        name: The key.
+        training: Whether gradients will be asked for. On TensorFlow the function is then compiled:
+            at inference it is not, since it fuses with the MatMul before.
+    """
+    if training and keras.backend.backend() == "tensorflow":
+        return _compiled(name)
+    return ACTIVATION_FUNCTIONS[name]
+
+
+@functools.cache
+def _compiled(name: str) -> Callable:
+    from keras_vit.layers.tensorflow_kernels import compiled
+
+    return compiled(ACTIVATION_FUNCTIONS[name])

@@ -4,6 +4,8 @@ from keras import ops
 
 from keras_vit.layers.dtype_policy import CompositeLayer
 from keras_vit.layers.initializers import fused_xavier_uniform
+from keras_vit.layers.layer_norm import LayerNorm
+from keras_vit.layers.residual import add_residual
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -27,6 +29,8 @@ class SelfAttention(CompositeLayer):
 
     Call arguments:
         tokens: `(batch, tokens, hidden_dim)`.
+        residual: What the result is added to, of the same shape, or None. Here, on flat tokens,
+            TensorFlow fuses the addition with the projection before.
         training: Whether to drop.
 
     Returns:
@@ -79,7 +83,7 @@ class SelfAttention(CompositeLayer):
         self.query_norm = self.key_norm = None
         if qk_norm:
             self.query_norm, self.key_norm = (
-                keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, dtype=policy, name=name)
+                LayerNorm(epsilon=layer_norm_epsilon, dtype=policy, name=name)
                 for name in ("query_norm", "key_norm")
             )
         self.relative_keys_initializer = keras.initializers.RandomNormal(stddev=0.02)
@@ -92,8 +96,8 @@ class SelfAttention(CompositeLayer):
     def build(self, input_shape: tuple[int | None, ...]):
         self.qkv.build((None, self.hidden_dim))
         if self.query_norm is not None:
-            self.query_norm.build((None, None, self.num_heads, self.head_dim))
-            self.key_norm.build((None, None, self.num_heads, self.head_dim))
+            self.query_norm.build((None, self.num_heads, None, self.head_dim))
+            self.key_norm.build((None, self.num_heads, None, self.head_dim))
         if self.relative:
             self.relative_keys = self.add_weight(
                 name="relative_keys",
@@ -102,17 +106,20 @@ class SelfAttention(CompositeLayer):
             )
         self.proj.build((None, self.hidden_dim))
 
-    def call(self, tokens, training: bool = False):
-        query, key, value = self._project(tokens)
+    def call(self, tokens, residual=None, training: bool = False):
+        query, key, value = self._project(tokens)  # (batch, heads, tokens, head_dim)
         drops = training and self.attention_dropout.rate > 0.0
-        if drops or self.relative:
+        # TensorFlow has no fused attention, and its einsum copies what is transposed here once.
+        if drops or self.relative or keras.backend.backend() == "tensorflow":
             weights = ops.cast(self._weights(query, key), value.dtype)
             weights = self.attention_dropout(weights, training=training)
-            mixed = ops.einsum("bhqk,bkhd->bqhd", weights, value)
+            mixed = _swap(ops.matmul(weights, value))
         else:
-            mixed = ops.dot_product_attention(query, key, value, scale=1.0)
-        flat = self.proj(ops.reshape(mixed, (-1, self.hidden_dim)))  # (batch * tokens, hidden_dim)
-        flat = self.dropout(flat, training=training)
+            mixed = ops.dot_product_attention(*map(_swap, (query, key, value)), scale=1.0)
+        mixed = ops.reshape(mixed, (-1, self.hidden_dim))  # (batch * tokens, hidden_dim)
+        flat = self.dropout(self.proj(mixed), training=training)
+        if residual is not None:
+            flat = add_residual(flat, residual, like=mixed)
         return ops.reshape(flat, (-1, *tokens.shape[1:]))  # (batch, tokens, hidden_dim)
 
     def scores(self, tokens):
@@ -128,25 +135,26 @@ class SelfAttention(CompositeLayer):
         return self._weights(query, key)
 
     def _project(self, tokens):
-        """Return query, scaled, key and value, `(batch, tokens, heads, head_dim)` each."""
+        """Return query, scaled, key and value, `(batch, heads, tokens, head_dim)` each."""
         flat = ops.reshape(tokens, (-1, self.hidden_dim))  # (batch * tokens, hidden_dim)
         qkv = ops.reshape(  # (batch, tokens, 3, heads, head_dim)
             self.qkv(flat), (-1, tokens.shape[1], 3, self.num_heads, self.head_dim)
         )
-        query, key, value = ops.unstack(qkv, axis=2)  # (batch, tokens, heads, head_dim)
+        # One copy makes all three contiguous for the products.
+        query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), axis=0)
         if self.query_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
         return query * self.head_dim**-0.5, key, value
 
     def _weights(self, query, key):
         """Return float32 `(batch, heads, tokens, tokens)`; `query` is scaled already."""
-        scores = ops.einsum("bqhd,bkhd->bhqk", query, key)  # (batch, heads, tokens, tokens)
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
         if self.relative:
-            positions = np.arange(query.shape[1])
+            positions = np.arange(query.shape[2])
             offsets = positions[:, None] - positions + len(positions) - 1  # (tokens, tokens)
             keys = ops.take(self.relative_keys, offsets, axis=0)  # (tokens, tokens, head_dim)
             keys = ops.cast(keys, query.dtype)
-            scores = scores + ops.einsum("bqhd,qkd->bhqk", query, keys)
+            scores = scores + ops.einsum("bhqd,qkd->bhqk", query, keys)
         return ops.softmax(ops.cast(scores, "float32"), axis=-1)
 
     def compute_output_shape(self, input_shape):
@@ -154,3 +162,8 @@ class SelfAttention(CompositeLayer):
 
     def get_config(self) -> dict:
         return {**super().get_config(), **self.arguments}
+
+
+def _swap(vectors):
+    """`(batch, heads, tokens, head_dim)` to `(batch, tokens, heads, head_dim)`, or back."""
+    return ops.transpose(vectors, (0, 2, 1, 3))

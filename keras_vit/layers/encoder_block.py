@@ -3,6 +3,7 @@ import keras
 from keras_vit.layers.attention import SelfAttention
 from keras_vit.layers.drop_path import DropPath
 from keras_vit.layers.dtype_policy import CompositeLayer
+from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import MLP
 from keras_vit.layers.remat import rematerialise
@@ -99,9 +100,9 @@ class EncoderBlock(CompositeLayer):
         self.layer_scale2 = self._layer_scale("layer_scale2")
         self.drop_path2 = self._drop_path("drop_path2")
 
-    def _norm(self, name: str) -> keras.layers.LayerNormalization:
+    def _norm(self, name: str) -> LayerNorm:
         epsilon = self.arguments["layer_norm_epsilon"]
-        return keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name=name)
+        return LayerNorm(epsilon=epsilon, dtype=self.dtype_policy, name=name)
 
     def _drop_path(self, name: str) -> DropPath:
         rate, sequences = self.arguments["drop_path_rate"], self.arguments["sequences"]
@@ -125,6 +126,10 @@ class EncoderBlock(CompositeLayer):
         return self._run(tokens, training)
 
     def _run(self, tokens, training: bool):
+        drops = training and self.arguments["drop_path_rate"] > 0.0
+        if self.arguments["layer_scale_init"] is None and not drops:
+            tokens = self.attention(self.norm1(tokens), residual=tokens, training=training)
+            return self.mlp(self.norm2(tokens), residual=tokens, training=training)
         branch = self.attention(self.norm1(tokens), training=training)
         tokens = tokens + self.drop_path1(self.layer_scale1(branch), training=training)
         branch = self.mlp(self.norm2(tokens), training=training)

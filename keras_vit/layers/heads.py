@@ -7,6 +7,7 @@ from keras import ops
 from keras_vit.config import ViTConfig
 from keras_vit.layers.dtype_policy import CompositeLayer
 from keras_vit.layers.initializers import fused_xavier_uniform
+from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.mlp import MLP
 
 
@@ -159,9 +160,7 @@ class AttentionPool(CompositeLayer):
             name="key_value",
         )
         self.proj = keras.layers.Dense(hidden_dim, dtype=policy, name="proj")
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=policy, name="norm"
-        )
+        self.norm = LayerNorm(epsilon=layer_norm_epsilon, dtype=policy, name="norm")
         self.mlp = MLP(
             hidden_dim, mlp_dim, activation=activation, gated=gated_mlp, dtype=policy, name="mlp"
         )

@@ -3,6 +3,7 @@ from keras import ops
 
 from keras_vit.layers.drop_path import DropPath
 from keras_vit.layers.dtype_policy import CompositeLayer
+from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.mlp import MLP
 
 
@@ -67,9 +68,9 @@ class MixerBlock(CompositeLayer):
         self.channel_mixing = self._mlp(hidden_dim, channels_mlp_dim, "channel_mixing")
         self.drop_path2 = DropPath(drop_path_rate, dtype=self.dtype_policy, name="drop_path2")
 
-    def _norm(self, name: str) -> keras.layers.LayerNormalization:
+    def _norm(self, name: str) -> LayerNorm:
         epsilon = self.arguments["layer_norm_epsilon"]
-        return keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name=name)
+        return LayerNorm(epsilon=epsilon, dtype=self.dtype_policy, name=name)
 
     def _mlp(self, width: int, mlp_dim: int, name: str) -> MLP:
         mlp = MLP(

@@ -3,8 +3,9 @@ from keras import ops
 
 from keras_vit.base_config import ACTIVATIONS
 from keras_vit.checks import check_choice
-from keras_vit.layers.activations import ACTIVATION_FUNCTIONS
+from keras_vit.layers.activations import activation_function
 from keras_vit.layers.dtype_policy import CompositeLayer
+from keras_vit.layers.residual import add_residual
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -22,6 +23,8 @@ class MLP(CompositeLayer):
 
     Call arguments:
         tokens: `(batch, tokens, hidden_dim)`.
+        residual: What the result is added to, of the same shape, or None. Here, on flat tokens,
+            TensorFlow fuses the addition with the dense layer before.
         training: Whether to drop.
 
     Returns:
@@ -67,15 +70,17 @@ class MLP(CompositeLayer):
         self.fc1.build((None, self.hidden_dim))
         self.fc2.build((None, self.mlp_dim))
 
-    def call(self, tokens, training: bool = False):
-        flat = ops.reshape(tokens, (-1, self.hidden_dim))  # (batch * tokens, hidden_dim)
-        flat = self._activate(self.fc1(flat))  # (batch * tokens, mlp_dim)
+    def call(self, tokens, residual=None, training: bool = False):
+        inputs = ops.reshape(tokens, (-1, self.hidden_dim))  # (batch * tokens, hidden_dim)
+        flat = self._activate(self.fc1(inputs), training)  # (batch * tokens, mlp_dim)
         flat = self.dropout1(flat, training=training)
         flat = self.dropout2(self.fc2(flat), training=training)  # (batch * tokens, hidden_dim)
+        if residual is not None:
+            flat = add_residual(flat, residual, like=inputs)
         return ops.reshape(flat, (-1, *tokens.shape[1:]))  # (batch, tokens, hidden_dim)
 
-    def _activate(self, flat):
-        activate = ACTIVATION_FUNCTIONS[self.activation]
+    def _activate(self, flat, training: bool):
+        activate = activation_function(self.activation, training)
         if not self.gated:
             return activate(flat)
         return activate(flat[:, : self.mlp_dim]) * flat[:, self.mlp_dim :]

@@ -31,6 +31,13 @@ BLOCK = {
     **_under("mlp", FEED_FORWARD),
 }
 CASES = {
+    "layer_norm": dict(
+        layer_class=layers.LayerNorm,
+        arguments={"epsilon": 1e-5},
+        input_shape=(4, 8),
+        output_shape=(4, 8),
+        weights=NORM,
+    ),
     "pixel_normalization": dict(
         layer_class=layers.PixelNormalization,
         arguments={"mean": (0.5, 0.4, 0.3), "std": (0.5, 0.2, 0.1)},

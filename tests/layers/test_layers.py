@@ -296,3 +296,15 @@ def test_no_layer_is_a_lambda(tiny_config):
 
     model = ViT(tiny_config)
     assert not [part for part in model._flatten_layers() if isinstance(part, keras.layers.Lambda)]
+
+
+@pytest.mark.parametrize("kind", ["attention", "mlp"])
+@pytest.mark.parametrize("training", [False, True])
+def test_residual_is_added(kind, training, random_weights):
+    layer = layers.SelfAttention(8, 2) if kind == "attention" else layers.MLP(8, 12)
+    layer.build((None, 5, 8))
+    random_weights(layer)
+    tokens, residual = np.random.default_rng(0).normal(size=(2, 3, 5, 8)).astype("float32")
+    expected = np.asarray(layer(tokens, training=training)) + residual
+    found = layer(tokens, residual=residual, training=training)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
