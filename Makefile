@@ -3,11 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 # For instance: make demo DEMO_ARGUMENTS='--directory runs/mine'
 DEMO_ARGUMENTS ?=
+# For instance: make bench BENCH_ARGUMENTS='--rows inference/float32/* --name here'
+BENCH_ARGUMENTS ?=
 
-.PHONY: demo test lint format clean
+.PHONY: bench demo test lint format clean
 
 demo: .venv/.ready
 	$(BIN)/keras-vit finetune $(DEMO_ARGUMENTS)
+
+bench: .venv-parity/.ready
+	.venv-parity/bin/python -m benchmarks $(BENCH_ARGUMENTS)
 
 test: .venv/.ready
 	$(BIN)/python -m pytest -n auto --dist worksteal
@@ -28,4 +33,11 @@ clean:
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+.venv-parity/.ready: pyproject.toml constraints.txt constraints-parity.txt
+	$(PYTHON) -m venv .venv-parity
+	.venv-parity/bin/python -m pip install --quiet --upgrade pip
+	.venv-parity/bin/python -m pip install --quiet --constraint constraints.txt \
+		--constraint constraints-parity.txt --editable '.[dev,parity]'
 	touch $@

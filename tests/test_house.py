@@ -42,7 +42,7 @@ NUMPY_ONLY = [
 # Found by name in every mirror: a test file that checks a property across modules.
 ACROSS = {
     *("test_house.py", "test_pretrained_memory.py", "test_examples.py", "test_readme.py"),
-    "test_mutations.py",
+    *("test_mutations.py", "test_benchmarks.py"),
 }
 
 

@@ -1,0 +1,29 @@
+"""How often bfloat16 names the same class as float32, on pictures that a trained model knows."""
+
+import numpy as np
+import tensorflow as tf
+
+import keras_vit
+from benchmarks.peers import Call
+from benchmarks.peers.ours import freeze
+from benchmarks.rows import Case
+
+
+def bfloat16(case: Case) -> Call:
+    """The bundled checkpoint in either type, frozen as in the rows of speed.
+
+    Its classes are not those of the bundled pictures, whose labels are not asked for.
+    """
+    paths = sorted(keras_vit.assets.pictures().rglob("*.png"))
+
+    def run():
+        best = {}
+        for dtype in ("float32", case.dtype):
+            model = keras_vit.from_pretrained("bundled", dtype=dtype)
+            channels = model.config.num_channels
+            read = [tf.io.decode_png(path.read_bytes(), channels) for path in paths]
+            images = tf.constant(model.preprocess(np.stack(read)))
+            best[dtype] = np.argmax(freeze(model)(images)[0], axis=-1)
+        return {"top1_agreement": float(np.mean(best["float32"] == best[case.dtype]))}
+
+    return Call(run, {"pictures": len(paths)})

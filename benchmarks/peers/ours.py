@@ -1,0 +1,110 @@
+"""keras_vit in the forms that it is used in. Pixels 0..255 in: it normalises them itself."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+import keras_vit
+from benchmarks.peers import Call
+from benchmarks.peers.inputs import pixels, randomize_keras
+from benchmarks.peers.keras_calls import forward, training_step
+from benchmarks.rows import Case
+
+
+def _model(case: Case) -> keras_vit.ViT:
+    fields = {} if case.num_layers is None else {"num_layers": case.num_layers}
+    keras.utils.set_random_seed(0)
+    model = keras_vit.ViT.from_variant(
+        case.model, dtype=case.dtype, image_size=case.image_size, **fields
+    )
+    return randomize_keras(model)
+
+
+def model_call(case: Case) -> Call:
+    """The model itself, compiled, on the backend of the process."""
+    return forward(_model(case), pixels(case))
+
+
+def predict(case: Case) -> Call:
+    """`predict_on_batch`, numpy in and out."""
+    model, images = _model(case), pixels(case)
+
+    def run():
+        model.predict_on_batch(images)
+
+    return Call(run, {"policy": model.dtype_policy.name})
+
+
+def train(case: Case) -> Call:
+    """One step of SGD with momentum."""
+    return training_step(_model(case), pixels(case), case)
+
+
+def saved_model(case: Case) -> Call:
+    """The export, loaded by TensorFlow alone."""
+    return _served(case)
+
+
+def frozen(case: Case) -> Call:
+    """The export with its weights in the graph, or the model's own graph so made."""
+    if "frozen" in inspect.signature(keras_vit.export).parameters:
+        return _served(case, frozen=True)
+    import tensorflow as tf
+
+    model, images = _model(case), tf.constant(pixels(case))
+    constant = freeze(model)
+
+    def run():
+        constant(images)[0].numpy()
+
+    return Call(run, {"policy": model.dtype_policy.name, "frozen": "the model's graph, no export"})
+
+
+def freeze(model: keras_vit.ViT) -> Callable[[Any], Any]:
+    """A function of pixels whose graph holds the model's weights as constants."""
+    import tensorflow as tf
+    from tensorflow.python.framework.convert_to_constants import (
+        convert_variables_to_constants_v2,
+    )
+
+    function = tf.function(lambda images: model(images, training=False), autograph=False)
+    size = (*model.config.image_size, model.config.num_channels)
+    traced = function.get_concrete_function(tf.TensorSpec((None, *size), tf.float32))
+    return convert_variables_to_constants_v2(traced)
+
+
+def _served(case: Case, **arguments: Any) -> Call:
+    """`serving_default`: of the signatures with logits the one that does least beside the model.
+
+    Its resize is the identity here, but for a conversion of uint8; `serve_float` looks for
+    numbers that are no pixels as well.
+    """
+    import tensorflow as tf
+
+    model = _model(case)
+    keras_vit.export(model, "saved_model", overwrite=True, **arguments)
+    loaded = tf.saved_model.load("saved_model")
+    images = tf.constant(pixels(case).astype("uint8"))
+
+    def run():
+        loaded.signatures["serving_default"](images=images)["logits"].numpy()
+
+    return Call(
+        run, {"policy": model.dtype_policy.name, "signature": "serving_default", **arguments}
+    )
+
+
+def openvino(case: Case) -> Call:
+    """OpenVINO's conversion of the float32 model, run in the case's precision."""
+    import tensorflow as tf
+
+    from benchmarks.peers.openvino import compiled
+
+    model = _model(Case(**{**vars(case), "dtype": "float32"}))
+    images = pixels(case)
+    function = tf.function(lambda images: model(images, training=False), autograph=False)
+    spec = tf.TensorSpec(np.shape(images), tf.float32, "images")
+    return compiled(function.get_concrete_function(spec), images, case)

@@ -1,0 +1,81 @@
+"""Batches out of JPEG files, beside nothing but the decoding of the same files."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.peers import Call
+from benchmarks.rows import IMAGE_SIZE, Case
+
+FOLDER = Path("pictures")
+NUM_PICTURES = 400
+WIDTH, HEIGHT = 500, 375  # what most pictures of ImageNet have
+BATCH = 40  # a whole number of batches
+
+
+def write(case: Case) -> None:
+    """Write pictures of some 75 kB each: smooth shapes and a little noise."""
+    from PIL import Image
+
+    if FOLDER.exists():
+        return
+    FOLDER.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(NUM_PICTURES):
+        shapes = Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype="uint8"))
+        pixels = np.asarray(shapes.resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC), "float32")
+        pixels = np.clip(pixels + rng.normal(0.0, 11.5, pixels.shape), 0, 255).astype("uint8")
+        Image.fromarray(pixels).save(FOLDER / f"{number:03}.jpg", quality=90)
+
+
+def _paths() -> tuple[str, ...]:
+    return tuple(map(str, sorted(FOLDER.glob("*.jpg"))))
+
+
+def _split():
+    from keras_vit.data import Split
+
+    paths = _paths()
+    return Split(paths, np.zeros(len(paths), "int32"))
+
+
+def _one_pass(dataset: tf.data.Dataset) -> Call:
+    """Draw everything once: no batches are left over from an earlier call."""
+
+    def run():
+        start = time.perf_counter()
+        for _ in dataset:
+            pass
+        return {"images_per_second": NUM_PICTURES / (time.perf_counter() - start)}
+
+    return Call(run, {"pictures": NUM_PICTURES})
+
+
+def training(case: Case) -> Call:
+    """Random crops, mirrored, in a random order."""
+    from keras_vit.data import training_dataset
+
+    batches = training_dataset(_split(), BATCH, (IMAGE_SIZE, IMAGE_SIZE))
+    return _one_pass(batches.take(NUM_PICTURES // BATCH))
+
+
+def evaluation(case: Case) -> Call:
+    """Resized by the checkpoint's rule, in order."""
+    from keras_vit import PreprocessingConfig
+    from keras_vit.data import evaluation_dataset
+
+    size = (IMAGE_SIZE, IMAGE_SIZE)
+    return _one_pass(evaluation_dataset(_split(), BATCH, size, PreprocessingConfig()))
+
+
+def decode(case: Case) -> Call:
+    """`tf.io.decode_jpeg` in parallel, with the exact transform that this package uses."""
+
+    def picture(path: tf.Tensor) -> tf.Tensor:
+        return tf.io.decode_jpeg(tf.io.read_file(path), channels=3, dct_method="INTEGER_ACCURATE")
+
+    paths = tf.data.Dataset.from_tensor_slices(list(_paths()))
+    pictures = paths.map(picture, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return _one_pass(pictures.prefetch(tf.data.AUTOTUNE))
