@@ -231,10 +231,26 @@ def _resize(image: Any, size: Any, preprocessing: PreprocessingConfig) -> Any:
     if not preprocessing.antialias:
         resized = tf.image.resize(image, size, method)
         return tf.clip_by_value(resized, 0.0, 255.0) if method == "bicubic" else resized
-    for target in ((tf.shape(image)[-3], size[1]), size):
-        image = tf.image.resize(image, target, method, antialias=True)
-        image = tf.clip_by_value(tf.floor(image + 0.5), 0.0, 255.0)
-    return image
+    batch = image if image.shape.rank == 4 else image[None]
+    # Columns first, as rows of the picture on its side.
+    for side in (size[1], size[0]):
+        batch = _resample_rows(tf.transpose(batch, [0, 2, 1, 3]), side, method)
+    return batch if image.shape.rank == 4 else batch[0]
+
+
+def _resample_rows(images: Any, height: Any, method: str) -> Any:
+    """Antialias and round along the first axis of pictures alone.
+
+    TensorFlow's kernel resamples both axes, several channels at a time but columns one by one.
+    So the pixels of a row are given to it as channels of a single column.
+    """
+    import tensorflow as tf
+
+    shape = tf.shape(images)
+    columns = tf.reshape(images, (shape[0], shape[1], 1, shape[2] * shape[3]))
+    levels = tf.image.resize(columns, tf.stack([height, 1]), method, antialias=True)
+    levels = tf.clip_by_value(tf.floor(levels + 0.5), 0.0, 255.0)
+    return tf.reshape(levels, (shape[0], height, shape[2], shape[3]))
 
 
 def _frame(preprocessing: PreprocessingConfig, image_size: Pair) -> list[int]:

@@ -16,6 +16,7 @@ from keras_vit.augment import (
     name_of,
 )
 from keras_vit.data.inputs import TrainingData
+from keras_vit.data.memory import spare_memory
 from keras_vit.data.pipeline import evaluation_dataset, training_dataset
 from keras_vit.image_model import ImageModel
 from keras_vit.recipes import Recipe
@@ -127,6 +128,7 @@ class Job:
             batches = training_dataset(
                 train, self.plan.batch_size, config.image_size, config.num_channels,
                 self.recipe.crop_area, self.recipe.flip, seed=self.seed, start_step=start_step,
+                cache_bytes=spare_memory(),
             )  # fmt: skip
         if not self.augmentations:
             return batches
@@ -142,7 +144,7 @@ class Job:
         if not isinstance(batches, tf.data.Dataset):
             batches = evaluation_dataset(
                 batches, self.plan.batch_size or self.recipe.batch_size, config.image_size,
-                self.model.preprocessing, config.num_channels,
+                self.model.preprocessing, config.num_channels, cache_bytes=spare_memory(),
             )  # fmt: skip
         if self.labels != "one_hot":
             return batches

@@ -99,3 +99,11 @@ def test_in_tf_data():
     )
     assert dataset.element_spec == tf.TensorSpec((16, 24, 3), tf.float32)
     assert len(list(dataset)) == 3
+
+
+def test_a_flip_is_the_exact_mirror():
+    plain, maybe = crops(ramps(), seeds(20), flip=False), crops(ramps(), seeds(20))
+    mirrored = [bool(np.all(one == two[:, ::-1])) for one, two in zip(maybe, plain, strict=True)]
+    same = [bool(np.all(one == two)) for one, two in zip(maybe, plain, strict=True)]
+    assert any(mirrored) and any(same)
+    assert np.logical_xor(mirrored, same).all()

@@ -4,6 +4,7 @@ import pathlib
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from keras_vit.config import PreprocessingConfig
@@ -68,6 +69,64 @@ def test_same_seed_same_batches_and_any_start(tmp_path, kind):
         np.testing.assert_array_equal(labels, later_labels)
     other = take(training_dataset(examples, 4, (8, 8), seed=8), 1)
     assert not np.array_equal(other[0][0], whole[0][0])
+
+
+def remove_files(split):
+    for path in split.paths:
+        pathlib.Path(path).unlink()
+
+
+@pytest.mark.parametrize("num_channels", [1, 3])
+def test_kept_pictures_give_the_same_batches(tmp_path, num_channels):
+    split = make_files(tmp_path)
+    arguments = {"image_size": (8, 8), "num_channels": num_channels, "seed": 7}
+    plain = take(training_dataset(split, 4, **arguments), 12)
+    later = take(training_dataset(split, 4, **arguments, start_step=3, cache_bytes=10**6), 5)
+    dataset = training_dataset(split, 4, **arguments, cache_bytes=10**6)
+    kept = take(dataset, 12)
+    remove_files(split)
+    again = take(dataset, 12)  # another iterator, the same pictures
+    for expected, batches in ((plain, kept), (plain, again), (plain[3:8], later)):
+        for (images, labels), (kept_images, kept_labels) in zip(expected, batches, strict=True):
+            np.testing.assert_array_equal(images, kept_images)
+            np.testing.assert_array_equal(labels, kept_labels)
+
+
+def test_a_set_that_does_not_fit_is_not_kept(tmp_path):
+    split = make_files(tmp_path)
+    dataset = training_dataset(split, 4, (8, 8), cache_bytes=10 * 20 * 30 * 3)
+    take(dataset, 6)
+    remove_files(split)
+    with pytest.raises(tf.errors.NotFoundError):
+        take(dataset, 1)
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
+@pytest.mark.parametrize("antialias", [True, False])
+def test_kept_evaluation_pictures_are_the_same(tmp_path, antialias, interpolation):
+    split = make_files(tmp_path, 5)
+    preprocessing = PreprocessingConfig(antialias=antialias, interpolation=interpolation)
+    plain = take(evaluation_dataset(split, 2, (8, 12), preprocessing), 9)
+    dataset = evaluation_dataset(split, 2, (8, 12), preprocessing, cache_bytes=10**6)
+    assert dataset.element_spec[0] == tf.TensorSpec((None, 8, 12, 3), tf.float32)
+    first = take(dataset, 9)
+    remove_files(split)
+    for batches in (first, take(dataset, 9)):
+        for (images, labels), (kept_images, kept_labels) in zip(plain, batches, strict=True):
+            np.testing.assert_array_equal(images, kept_images)
+            np.testing.assert_array_equal(labels, kept_labels)
+
+
+@pytest.mark.parametrize("antialias, level_bytes", [(True, 1), (False, 4)])
+def test_evaluation_pictures_that_do_not_fit_are_not_kept(tmp_path, antialias, level_bytes):
+    split = make_files(tmp_path, 5)
+    room = 5 * 8 * 12 * 3 * level_bytes - 1
+    preprocessing = PreprocessingConfig(antialias=antialias)
+    dataset = evaluation_dataset(split, 2, (8, 12), preprocessing, cache_bytes=room)
+    take(dataset, 9)
+    remove_files(split)
+    with pytest.raises(tf.errors.NotFoundError):
+        take(dataset, 1)
 
 
 def test_crop_area_and_flip_are_used():
