@@ -78,6 +78,10 @@ class ViTConfig(ImageModelConfig):
             (paper, B.1).
         attention_dropout_rate: On attention weights.
         drop_path_rate: Stochastic depth of the last block; earlier ones rise linearly from 0.
+        patch_drop_rate: Part of the patch tokens, other ones for each picture, that training
+            leaves out after the positions (PatchDropout, arXiv 2208.07220).
+        merged_tokens_per_block: Patch tokens that each block merges into similar ones, in
+            training and inference (ToMe's r, arXiv 2210.09461); at most half of them. 0: none.
         remat: Whether training computes each block a second time instead of keeping what is
             inside, to save memory. Results are the same.
 
@@ -118,6 +122,8 @@ class ViTConfig(ImageModelConfig):
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
     drop_path_rate: float = 0.0
+    patch_drop_rate: float = 0.0
+    merged_tokens_per_block: int = 0
     remat: bool = False
 
     def __post_init__(self):
@@ -129,6 +135,7 @@ class ViTConfig(ImageModelConfig):
             ),
         )
         self.set_integer("num_register_tokens", 0, "0 or a positive integer")
+        self.set_integer("merged_tokens_per_block", 0, "0 (no merging) or a positive integer")
         if self.representation_size is not None:
             none_or = "None (no such layer) or a positive integer"
             self.set_integer("representation_size", 1, none_or)
@@ -158,6 +165,7 @@ class ViTConfig(ImageModelConfig):
         self._check_stem()
         self._check_tokens()
         self._check_positions()
+        self._check_reduction()
         check_whole_patches(self.image_size, self.patch_size, self.stem_stride)
 
     def _check_stem(self):
@@ -219,6 +227,16 @@ class ViTConfig(ImageModelConfig):
             self.refuse(f"`num_prefix_positions` must be {what}.", "num_prefix_positions")
         if count == self.num_prefix_tokens:
             object.__setattr__(self, "num_prefix_positions", None)  # one spelling a model
+
+    def _check_reduction(self):
+        is_added_once = self.position_insertion == "input" and self.position_embedding != "relative"
+        for name in ("patch_drop_rate", "merged_tokens_per_block"):
+            if getattr(self, name) and (self.axial or not is_added_once):
+                self.refuse(
+                    f"`{name}` must be 0 where blocks need the whole grid. Leave it out, or take "
+                    "`axial=False` and positions that are added at the input.",
+                    *(name, "axial", "position_embedding", "position_insertion"),
+                )
 
     @property
     def stem_stride(self) -> int:

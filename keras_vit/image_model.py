@@ -15,6 +15,7 @@ from keras_vit.config import ModelConfig, PreprocessingConfig
 from keras_vit.layers.dtype_policy import nested_dtype_policy
 from keras_vit.layers.initializers import ReadWeights, weights_from
 from keras_vit.layers.layer_norm import fused_inference
+from keras_vit.layers.token_merging import call_with_sizes
 from keras_vit.parts import freeze_other_parts, freeze_paths, frozen_paths, layers_by_part
 
 _VIEW_NAMES = {
@@ -78,14 +79,14 @@ class ImageModel(keras.Model):
                 "'float32', 'mixed_bfloat16' or 'mixed_float16'; int8 comes by `model.quantize`."
             )
         inputs = outputs = keras.Input((*config.image_size, config.num_channels), name="images")
-        views, entering, made = {}, {}, {}
+        views, entering, made, sizes = {}, {}, {}, None
         statistics = preprocessing if include_normalization else None
         for layer in self._make_layers(config, statistics, policy):
             made[layer.name] = _shared(MadeLayer(layer, layer.get_config()), share or {})
             layer = made[layer.name].layer
             entering[layer.name] = outputs
             with weights_from(layer, read_weights):
-                outputs = layer(outputs)
+                outputs, sizes = call_with_sizes(layer, outputs, sizes)
             views[_VIEW_NAMES.get(layer.name, layer.name)] = outputs
             if layer.name == "encoder_norm" and "pool" in entering:
                 views |= {"pooled": outputs, "encoder_norm": layer(entering["pool"])}
@@ -179,8 +180,9 @@ class ImageModel(keras.Model):
         Raises:
             ValueError: If a name is unknown.
         """
-        is_one = isinstance(names, str) or not isinstance(names, Iterable)
-        names = [names] if is_one else list(names)
+        names = (
+            [names] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
+        )
         if not names:
             raise ValueError(f"`names` must not be empty. Known: {', '.join(self._views)}.")
         for name in map(str, names):

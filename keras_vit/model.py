@@ -17,6 +17,8 @@ from keras_vit.layers import (
     DistillationHead,
     EncoderBlock,
     LayerNorm,
+    MergingBlock,
+    PatchDropout,
     PatchEmbedding,
     PixelNormalization,
     PrefixTokens,
@@ -34,9 +36,9 @@ class ViT(ImageModel):
     A functional model inside, so `summary`, `get_layer`, `fit`, `.keras` files, LoRA,
     quantization and export work as on any other. Its layers are called, in order,
     `normalization`, `resnet_stem`, `patch_embedding`, `prefix_tokens`, `position_embedding`,
-    `embedding_dropout`, `embedding_norm`, `block_0` ..., `encoder_norm`, `pool`, `pool_norm`,
-    `pre_logits`, `head`; those that a configuration has no use for are absent. Where `pool` takes
-    the class token alone, `encoder_norm` follows it.
+    `embedding_dropout`, `patch_dropout`, `embedding_norm`, `block_0` ..., `encoder_norm`, `pool`,
+    `pool_norm`, `pre_logits`, `head`; those that a configuration has no use for are absent. Where
+    `pool` takes the class token alone, `encoder_norm` follows it.
 
     Args:
         config: A `ViTConfig`, the architecture.
@@ -83,6 +85,9 @@ class ViT(ImageModel):
         if first:
             yield first
         yield keras.layers.Dropout(config.dropout_rate, dtype=policy, name="embedding_dropout")
+        if config.patch_drop_rate:
+            rate, prefix = config.patch_drop_rate, config.num_prefix_tokens
+            yield PatchDropout(rate, prefix, dtype=policy, name="patch_dropout")
         if config.embedding_norm:
             yield _norm("embedding_norm", config, policy)
         for index in range(config.num_layers):
@@ -109,13 +114,18 @@ class ViT(ImageModel):
             to 1.
 
         Raises:
-            ValueError: If there is no such block, or blocks are axial.
+            ValueError: If there is no such block, or blocks are axial or merge tokens.
         """
         depth = self.config.num_layers
         if self.config.axial:
             raise ValueError(
                 "`attention_scores` needs blocks that attend from every token to every token. "
                 "Received: a model with axial=True."
+            )
+        if self.config.merged_tokens_per_block:
+            raise ValueError(
+                "`attention_scores` needs blocks that keep every token. Received: a model with "
+                f"merged_tokens_per_block={self.config.merged_tokens_per_block}. Make it with 0."
             )
         numbers = list(range(depth)) if blocks is None else block_numbers(blocks, depth)
         if not numbers:
@@ -219,6 +229,9 @@ def _block(config: ViTConfig, policy: keras.DTypePolicy, index: int) -> keras.la
         "dtype": policy,
         "name": f"block_{index}",
     }
+    if config.merged_tokens_per_block:
+        merged, prefix = config.merged_tokens_per_block, config.num_prefix_tokens
+        return MergingBlock(merged, prefix, **arguments)
     return AxialBlock(config.grid, **arguments) if config.axial else EncoderBlock(**arguments)
 
 

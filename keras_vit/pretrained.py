@@ -34,6 +34,7 @@ def from_pretrained(
     drop_path_rate: float = 0.0,
     dropout_rate: float = 0.0,
     attention_dropout_rate: float = 0.0,
+    patch_drop_rate: float = 0.0,
     dtype: Any = None,
     revision: str | None = None,
     token: str | bool | None = None,
@@ -65,6 +66,7 @@ def from_pretrained(
         drop_path_rate: Stochastic depth of the last block, for fine-tuning.
         dropout_rate: After positions and dense layers, for fine-tuning.
         attention_dropout_rate: On attention weights, for fine-tuning.
+        patch_drop_rate: Part of the patches that training leaves out, for cheaper fine-tuning.
         dtype: Policy of all layers, as in Keras.
         revision: Branch, tag or commit of a Hub repository.
         token: Hub access token.
@@ -79,7 +81,7 @@ def from_pretrained(
             source's, or of a FlexiViT the zoo's. The patch kernel is resized as FlexiViT does.
         **config_fields: Fields of `ViTConfig` (`MixerConfig` of an MLP-Mixer) that the source
             does not say, such as `num_heads=` for a bare file, or says wrongly, or that are the
-            caller's, such as `remat=True`.
+            caller's, such as `remat=True`, or `merged_tokens_per_block=8` for a faster model.
 
     Returns:
         A `keras_vit.ViT` or `keras_vit.Mixer`, an ordinary Keras model.
@@ -117,6 +119,7 @@ def from_pretrained(
         drop_path_rate=drop_path_rate,
         dropout_rate=dropout_rate,
         attention_dropout_rate=attention_dropout_rate,
+        patch_drop_rate=patch_drop_rate,
         representation_size=representation_size,
         keeps_tanh=keeps_head and num_classes != 0,
     )
@@ -177,10 +180,13 @@ def _model_config(stored: ModelConfig, keeps_tanh: bool, **wanted: Any) -> Model
             representation_size = stored.representation_size
         changes = {name: value for name, value in wanted.items() if value is not None}
         return dataclasses.replace(stored, **changes, representation_size=representation_size)
-    if wanted.pop("attention_dropout_rate") or representation_size:
+    rates = wanted.pop("attention_dropout_rate"), wanted.pop("patch_drop_rate")
+    if any(rates) or representation_size:
         raise ValueError(
-            "An MLP-Mixer has no attention and no tanh layer. Leave out `attention_dropout_rate` "
-            f"and `representation_size`. Received: representation_size={representation_size}."
+            "An MLP-Mixer has no attention, no tanh layer and needs each patch. Leave out "
+            "`attention_dropout_rate`, `patch_drop_rate` and `representation_size`. "
+            f"Received: attention_dropout_rate={rates[0]}, patch_drop_rate={rates[1]}, "
+            f"representation_size={representation_size}."
         )
     config = dataclasses.replace(
         stored, **{name: value for name, value in wanted.items() if value is not None}

@@ -65,6 +65,7 @@ _USUAL = {
     "stem_numerics": STEM_NUMERICS,
     "distillation_token": (False,),
     "num_register_tokens": (0,),
+    "merged_tokens_per_block": (0,),
     "num_prefix_positions": (None, 0),
     "position_embedding": POSITION_EMBEDDING_NAMES,
     "position_insertion": POSITION_INSERTIONS,

@@ -65,6 +65,21 @@ def test_sizes_become_pairs_and_the_grid_keeps_its_aspect():
         ({"distillation_token": True, "pool": "mean"}, "needs `pool='token'`"),
         ({"class_token": False, "pool": "token_mean"}, "`pool='token_mean'` reads the class token"),
         ({"representation": "relu"}, "Unknown `representation`"),
+        ({"patch_drop_rate": 1.0}, "`patch_drop_rate` must be at least 0 and below 1"),
+        ({"merged_tokens_per_block": -1}, "`merged_tokens_per_block` must be 0 .no merging. or"),
+        ({"merged_tokens_per_block": 0.5}, "`merged_tokens_per_block` must be 0"),
+        (
+            {"merged_tokens_per_block": 8, "position_embedding": "relative"},
+            "`merged_tokens_per_block` must be 0 where.*input.*position_embedding='relative'",
+        ),
+        (
+            {"patch_drop_rate": 0.5, "position_insertion": "every_block_shared"},
+            "`patch_drop_rate` must be 0 where.*position_insertion='every_block_shared'",
+        ),
+        (
+            {"patch_drop_rate": 0.5, "axial": True, "class_token": False, "pool": "mean"},
+            "`patch_drop_rate` must be 0 where.*`axial=False`",
+        ),
     ],
 )
 def test_errors_name_argument_value_and_remedy(fields, message):

@@ -1,8 +1,10 @@
 """The examples run, small."""
 
 import importlib.util
+import json
 import pathlib
 import re
+import xml.etree.ElementTree
 
 import pytest
 
@@ -24,6 +26,22 @@ def test_finetune_on_a_folder(tmp_path, capsys):
     assert re.search(r"\.png of coat: \w+ \(0\.\d\d\)", printed)
     assert (directory / "saved_model" / "saved_model.pb").exists()
     assert (directory / "best.keras").exists()
+
+
+def test_token_reduction(tmp_path, capsys, monkeypatch):
+    script = _load("token_reduction")
+    monkeypatch.setattr(script, "MERGED", (0, 8))
+    monkeypatch.setattr(script, "DROPPED", (0.0, 0.5))
+    script.main(["--directory", str(tmp_path), "--steps", "8", "--rounds", "1"])
+    printed = capsys.readouterr().out
+    assert "Fashion-MNIST is left out" in printed
+    assert re.search(r"\n +8 +\d+\.\d% +\d+ +\d\.\d\dx", printed)
+    tables = json.loads((tmp_path / "token_reduction.json").read_text())
+    for rows in tables.values():
+        assert len(rows) == 2
+        assert all(row["speed"] > 0 and 0.25 <= row["accuracy"] <= 1 for row in rows)
+    drawing = xml.etree.ElementTree.parse(tmp_path / "token_reduction.svg")
+    assert len(drawing.findall(".//{*}circle")) == 4
 
 
 def test_bundled_assets_are_what_the_script_makes():

@@ -200,6 +200,9 @@ def test_attention_scores_errors(tiny_config):
     axial = dataclasses.replace(tiny_config, axial=True, class_token=False, pool="mean")
     with pytest.raises(ValueError, match="axial=True"):
         ViT(axial).attention_scores()
+    merging = dataclasses.replace(tiny_config, merged_tokens_per_block=2)
+    with pytest.raises(ValueError, match="merged_tokens_per_block=2. Make it with 0"):
+        ViT(merging).attention_scores()
 
 
 @pytest.mark.parametrize(
@@ -278,3 +281,80 @@ def test_another_image_size_learns_in_a_graph(golden, jit_compile):
     assert np.isfinite(model.predict(images, verbose=0)).all()
     assert np.abs(model.get_layer("head").kernel.numpy()).max() > 0
     assert model.get_layer("position_embedding").embeddings.shape == before.shape == (33, 32)
+
+
+REDUCED = [
+    {},
+    {"class_token": False, "pool": "mean", "final_norm": "pool"},
+    {"class_token": False, "pool": "map"},
+    {"pool": "token_mean", "num_register_tokens": 3},
+    {"distillation_token": True},
+]
+
+
+@pytest.mark.parametrize("fields", REDUCED, ids=str)
+def test_merging_in_each_kind_of_model(tiny_config, fields, random_weights, tmp_path):
+    """Same weights, fewer tokens from block to block, and the file keeps the number."""
+    config = dataclasses.replace(tiny_config, **fields)
+    plain = random_weights(ViT(config))
+    merging = random_weights(ViT(dataclasses.replace(config, merged_tokens_per_block=3)))
+    assert [w.path for w in merging.weights] == [w.path for w in plain.weights]
+    images = _batch(config)
+    views = merging.intermediates(["embeddings", "block_0", "block_1", "logits"])(images)
+    tokens = config.num_tokens
+    counts = [views[name].shape[1] for name in ("embeddings", "block_0", "block_1")]
+    assert counts == [tokens, tokens - 3, tokens - 6]
+    outputs = merging.predict(images, verbose=0)
+    assert np.abs(outputs - plain.predict(images, verbose=0)).max() > 1e-4
+    merging.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.config.merged_tokens_per_block == 3
+    np.testing.assert_array_equal(again.predict(images, verbose=0), outputs)
+
+
+@pytest.mark.parametrize("fields", REDUCED, ids=str)
+def test_merging_patches_that_are_alike_changes_no_logit(tiny_config, fields, random_weights):
+    """Two kinds of patches, without positions: only copies are merged, whatever reads them."""
+    fields = {**fields, "position_embedding": "none", "num_layers": 2}
+    config = dataclasses.replace(tiny_config, **fields)
+    plain = random_weights(ViT(config))
+    merging = random_weights(ViT(dataclasses.replace(config, merged_tokens_per_block=3)))
+    kinds = np.random.default_rng(0).integers(0, 256, (2, 4, 4, 3)).astype("float32")
+    image = kinds[np.array([0, 1, 1, 0] * 4).reshape(4, 4)]  # (rows, columns, 4, 4, 3)
+    image = image.transpose(0, 2, 1, 3, 4).reshape(1, 16, 16, 3)
+    np.testing.assert_allclose(merging(image), plain(image), atol=1e-4)
+
+
+def test_reduced_models_learn_on_fewer_tokens(tiny_config, random_weights):
+    """Both reductions at once, before a stack that keeps them: a fit step, then all patches."""
+    fields = {"patch_drop_rate": 0.5, "merged_tokens_per_block": 2, "embedding_norm": True}
+    model = ViT(dataclasses.replace(tiny_config, **fields), dtype="mixed_bfloat16")
+    names = [layer.name for layer in model.layers]
+    assert names.index("embedding_dropout") + 1 == names.index("patch_dropout")
+    assert names.index("patch_dropout") + 1 == names.index("embedding_norm")
+    seen = []
+    norm = model.get_layer("encoder_norm")
+    call = norm.call
+    norm.call = lambda tokens: seen.append(tokens.shape[1]) or call(tokens)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, jit_compile=False)
+    history = model.fit(_batch(tiny_config), np.array([0, 1, 2]), verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+    model.predict(_batch(tiny_config), verbose=0)
+    assert set(seen) == {1 + 8 - 4, 1 + 16 - 4}
+
+
+def test_without_reduction_the_model_is_the_plain_one(tiny_config):
+    layers = ViT(tiny_config).layers
+    assert "patch_dropout" not in [layer.name for layer in layers]
+    assert {type(layer).__name__ for layer in layers if "block" in layer.name} == {"EncoderBlock"}
+    assert ViTConfig(**{**tiny_config.to_dict(), "merged_tokens_per_block": 0}) == tiny_config
+
+
+def test_merging_models_change_size_and_head(tiny_config, random_weights):
+    model = random_weights(ViT(dataclasses.replace(tiny_config, merged_tokens_per_block=20)))
+    wide = model.with_image_size((16, 32))
+    views = wide.intermediates(["block_0", "block_1"])(_batch(wide.config))
+    assert [views[name].shape[1] for name in ("block_0", "block_1")] == [1 + 16, 1 + 8]
+    assert wide.get_layer("block_0") is model.get_layer("block_0")
+    assert model.reset_head(3)(_batch(tiny_config)).shape == (3, 3)

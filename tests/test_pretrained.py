@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import logging
 import shutil
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import ViT, from_pretrained
+from keras_vit import ViT, from_pretrained, save_pretrained
 from keras_vit.resample import (
     adapt_patch_kernel,
     resize_patch_kernel,
@@ -241,6 +242,26 @@ def test_remat_is_the_callers(golden, tmp_path):
     assert model.get_layer("block_0").remat
     model.save(tmp_path / "model.keras")
     assert keras.saving.load_model(tmp_path / "model.keras").get_layer("block_0").remat
+
+
+@pytest.mark.parametrize("source", ["hf_vit", "vit_token.npz", "timm_token"])
+def test_tokens_of_any_source_are_merged(golden, source, tmp_path):
+    """The weights stay those of the source; our layout alone says how many go."""
+    plain = from_pretrained(golden / source)
+    model = from_pretrained(golden / source, merged_tokens_per_block=2, patch_drop_rate=0.5)
+    assert model.config.merged_tokens_per_block == 2 and model.config.patch_drop_rate == 0.5
+    before = _values(plain)
+    values = _values(model)
+    assert before.keys() == {path for path in values if "seed_generator" not in path}
+    for path, value in before.items():
+        np.testing.assert_array_equal(values[path], value)
+    assert save_pretrained(model, tmp_path) == "native"
+    again = from_pretrained(tmp_path)
+    assert again.config == dataclasses.replace(model.config, patch_drop_rate=0.0)
+    pixels = np.random.default_rng(0).uniform(0, 255, (2, 32, 32, 3)).astype("float32")
+    np.testing.assert_array_equal(again(pixels), model(pixels))
+    assert _difference(model(pixels), plain(pixels)) > 1e-4
+    assert from_pretrained(tmp_path, merged_tokens_per_block=0).config == plain.config
 
 
 @pytest.mark.parametrize("num_channels", [1, 4])

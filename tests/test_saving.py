@@ -127,6 +127,8 @@ def test_a_layout_without_the_model_is_an_error_that_names_those_with_it(tiny_co
         ),
         ({"axial": True, "class_token": False, "pool": "mean"}, "timm", "axial=True"),
         ({"image_size": (16, 32)}, "npz", "image_size=(16, 32)"),
+        ({"merged_tokens_per_block": 2}, "npz", "merged_tokens_per_block=2"),
+        ({"merged_tokens_per_block": 2}, "timm", "merged_tokens_per_block=2"),
         (
             {"position_embedding": "relative", "gated_mlp": True, "activation": "silu"},
             "npz",
@@ -387,6 +389,8 @@ def test_mixer_goes_into_our_layout_and_stays_at_its_size(golden, tmp_path):
         from_pretrained(golden / "mixer.npz", image_size=64)
     with pytest.raises(ValueError, match="An MLP-Mixer has no attention"):
         from_pretrained(golden / "mixer.npz", attention_dropout_rate=0.1)
+    with pytest.raises(ValueError, match="needs each patch.*patch_drop_rate=0.5"):
+        from_pretrained(golden / "mixer.npz", patch_drop_rate=0.5)
 
 
 def test_several_labels_are_said_as_transformers_says_them(tiny_config, tmp_path):

@@ -29,6 +29,7 @@ from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mixer_block import MixerBlock
 from keras_vit.layers.mlp import MLP
+from keras_vit.layers.patch_dropout import PatchDropout
 from keras_vit.layers.patch_embedding import PatchEmbedding
 from keras_vit.layers.pixel_normalization import PixelNormalization
 from keras_vit.layers.position_embedding import (
@@ -39,6 +40,7 @@ from keras_vit.layers.position_embedding import (
 )
 from keras_vit.layers.prefix_tokens import PrefixTokens
 from keras_vit.layers.resnet_stem import ResNetStem
+from keras_vit.layers.token_merging import MergingBlock
 
 __all__ = [
     "HEADS",
@@ -54,7 +56,9 @@ __all__ = [
     "Learned2DPositionEmbedding",
     "LearnedPositionEmbedding",
     "MeanPool",
+    "MergingBlock",
     "MixerBlock",
+    "PatchDropout",
     "PatchEmbedding",
     "PixelNormalization",
     "PrefixTokens",

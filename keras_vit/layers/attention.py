@@ -107,20 +107,36 @@ class SelfAttention(CompositeLayer):
         self.proj.build((None, self.hidden_dim))
 
     def call(self, tokens, residual=None, training: bool = False):
+        return self.attend(tokens, residual=residual, training=training)[0]
+
+    def attend(self, tokens, sizes=None, residual=None, training: bool = False):
+        """As `call`, of tokens that may stand for several (arXiv 2210.09461, equation 1).
+
+        Args:
+            tokens: As in `call`.
+            sizes: How many tokens each one stands for, `(batch, tokens)`; None: one.
+            residual: As in `call`.
+            training: As in `call`.
+
+        Returns:
+            A tuple of what `call` returns and the keys, `(batch, heads, tokens, head_dim)`.
+        """
         query, key, value = self._project(tokens)  # (batch, heads, tokens, head_dim)
+        bias = None if sizes is None else size_bias(sizes)
         drops = training and self.attention_dropout.rate > 0.0
         # TensorFlow has no fused attention, and its einsum copies what is transposed here once.
         if drops or self.relative or keras.backend.backend() == "tensorflow":
-            weights = ops.cast(self._weights(query, key), value.dtype)
+            weights = ops.cast(self._weights(query, key, bias), value.dtype)
             weights = self.attention_dropout(weights, training=training)
             mixed = _swap(ops.matmul(weights, value))
         else:
-            mixed = ops.dot_product_attention(*map(_swap, (query, key, value)), scale=1.0)
+            vectors = map(_swap, (query, key, value))
+            mixed = ops.dot_product_attention(*vectors, bias=bias, scale=1.0)
         mixed = ops.reshape(mixed, (-1, self.hidden_dim))  # (batch * tokens, hidden_dim)
         flat = self.dropout(self.proj(mixed), training=training)
         if residual is not None:
             flat = add_residual(flat, residual, like=mixed)
-        return ops.reshape(flat, (-1, *tokens.shape[1:]))  # (batch, tokens, hidden_dim)
+        return ops.reshape(flat, (-1, *tokens.shape[1:])), key  # (batch, tokens, hidden_dim)
 
     def scores(self, tokens):
         """How much each token attends to each other one; a slower path, for who wants to look.
@@ -146,7 +162,7 @@ class SelfAttention(CompositeLayer):
             query, key = self.query_norm(query), self.key_norm(key)
         return query * self.head_dim**-0.5, key, value
 
-    def _weights(self, query, key):
+    def _weights(self, query, key, bias=None):
         """Return float32 `(batch, heads, tokens, tokens)`; `query` is scaled already."""
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
         if self.relative:
@@ -155,7 +171,8 @@ class SelfAttention(CompositeLayer):
             keys = ops.take(self.relative_keys, offsets, axis=0)  # (tokens, tokens, head_dim)
             keys = ops.cast(keys, query.dtype)
             scores = scores + ops.einsum("bhqd,qkd->bhqk", query, keys)
-        return ops.softmax(ops.cast(scores, "float32"), axis=-1)
+        scores = ops.cast(scores, "float32")
+        return ops.softmax(scores if bias is None else scores + bias, axis=-1)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -167,3 +184,8 @@ class SelfAttention(CompositeLayer):
 def _swap(vectors):
     """`(batch, heads, tokens, head_dim)` to `(batch, tokens, heads, head_dim)`, or back."""
     return ops.transpose(vectors, (0, 2, 1, 3))
+
+
+def size_bias(sizes):
+    """Return what a score gains by the size of its key's token, `(batch, 1, 1, tokens)`."""
+    return ops.log(ops.cast(sizes, "float32"))[:, None, None, :]

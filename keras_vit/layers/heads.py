@@ -5,6 +5,7 @@ import keras
 from keras import ops
 
 from keras_vit.config import ViTConfig
+from keras_vit.layers.attention import size_bias
 from keras_vit.layers.dtype_policy import CompositeLayer
 from keras_vit.layers.initializers import fused_xavier_uniform
 from keras_vit.layers.layer_norm import LayerNorm
@@ -54,6 +55,7 @@ class MeanPool(keras.layers.Layer):
 
     Call arguments:
         tokens: `(batch, tokens, hidden_dim)`, prefix tokens first.
+        sizes: How many tokens each one stands for, `(batch, tokens)`; None: one.
 
     Returns:
         `(batch, hidden_dim)`.
@@ -68,8 +70,13 @@ class MeanPool(keras.layers.Layer):
         """The pool of a model."""
         return cls(config.num_prefix_tokens, **kwargs)
 
-    def call(self, tokens):
-        return ops.mean(tokens[:, self.num_prefix_tokens :], axis=1)
+    def call(self, tokens, sizes=None):
+        patches = tokens[:, self.num_prefix_tokens :]  # (batch, patches, hidden_dim)
+        if sizes is None:
+            return ops.mean(patches, axis=1)
+        weights = ops.cast(sizes[:, self.num_prefix_tokens :], "float32")[..., None]
+        sums = ops.sum(ops.cast(patches, "float32") * weights, axis=1)  # (batch, hidden_dim)
+        return ops.cast(sums / ops.sum(weights, axis=1), tokens.dtype)
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], input_shape[-1])
@@ -87,6 +94,7 @@ class TokenMeanPool(MeanPool):
 
     Call arguments:
         tokens: `(batch, tokens, hidden_dim)`, prefix tokens first.
+        sizes: As in `MeanPool`.
 
     Returns:
         `(batch, 2 * hidden_dim)`.
@@ -95,8 +103,8 @@ class TokenMeanPool(MeanPool):
         Oquab et al., DINOv2, arXiv 2304.07193; transformers' `Dinov2ForImageClassification`.
     """
 
-    def call(self, tokens):
-        return ops.concatenate([tokens[:, 0], super().call(tokens)], axis=-1)
+    def call(self, tokens, sizes=None):
+        return ops.concatenate([tokens[:, 0], super().call(tokens, sizes)], axis=-1)
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], 2 * input_shape[-1])
@@ -117,6 +125,7 @@ class AttentionPool(CompositeLayer):
 
     Call arguments:
         tokens: `(batch, tokens, hidden_dim)`, prefix tokens first.
+        sizes: As in `MeanPool`; each token is attended to as often as those it stands for.
 
     Returns:
         `(batch, hidden_dim)`.
@@ -188,7 +197,7 @@ class AttentionPool(CompositeLayer):
         self.norm.build((None, self.hidden_dim))
         self.mlp.build((None, self.hidden_dim))
 
-    def call(self, tokens):
+    def call(self, tokens, sizes=None):
         head_dim = self.hidden_dim // self.num_heads
         patches = tokens[:, self.num_prefix_tokens :]  # (batch, patches, hidden_dim)
         count = patches.shape[1]
@@ -202,7 +211,8 @@ class AttentionPool(CompositeLayer):
             key_value, (-1, count, 2, self.num_heads, head_dim)
         )
         key, value = ops.unstack(key_value, axis=2)  # (batch, patches, heads, head_dim)
-        mixed = ops.dot_product_attention(query, key, value, scale=1.0)
+        bias = None if sizes is None else size_bias(sizes[:, self.num_prefix_tokens :])
+        mixed = ops.dot_product_attention(query, key, value, bias=bias, scale=1.0)
         pooled = self.proj(ops.reshape(mixed, (-1, self.hidden_dim)))  # (batch, hidden_dim)
         return pooled + self.mlp(self.norm(pooled))
 

@@ -25,7 +25,10 @@ from keras_vit.lora.adapters import (
 FORMAT = "keras_vit_lora"
 FORMAT_VERSION = "1"
 # Fields of a configuration in which the model may differ from that of the file.
-FREE_FIELDS = ("image_size", "dropout_rate", "attention_dropout_rate", "drop_path_rate", "remat")
+FREE_FIELDS = (
+    *("image_size", "dropout_rate", "attention_dropout_rate", "drop_path_rate", "remat"),
+    *("patch_drop_rate", "merged_tokens_per_block"),
+)
 # How far lengths of frozen vectors may differ: rounding to bfloat16 changes them by up to 0.4 %.
 BASE_TOLERANCE = 0.01
 

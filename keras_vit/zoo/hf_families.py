@@ -289,7 +289,7 @@ CLIP = Family(
 
 FAMILIES = (VIT, VIT_MSN, VIT_MAE, DEIT, DINOV2, DINOV2_WITH_REGISTERS, SIGLIP, CLIP)
 # Fields beside a family's `keys` that its models may have of any value.
-_FREE = ("activation", "mlp_dim", "dropout_rate", "drop_path_rate", "remat")
+_FREE = ("activation", "mlp_dim", "dropout_rate", "drop_path_rate", "patch_drop_rate", "remat")
 
 
 def mlp_dim(hidden_dim: int, mlp_ratio: float, is_gated: bool) -> int:

@@ -28,7 +28,8 @@ OTHERS = ("config.json", SAFETENSORS_NAME, INDEX_NAME, KERAS_WEIGHTS_NAME)
 EXPRESSED = (
     *("num_layers", "num_heads", "hidden_dim", "mlp_dim", "patch_size", "image_size"),
     *("num_channels", "num_classes", "stem_layers", "stem_width", "class_token"),
-    *("representation_size", "dropout_rate", "attention_dropout_rate", "drop_path_rate", "remat"),
+    *("representation_size", "dropout_rate", "attention_dropout_rate", "drop_path_rate"),
+    *("patch_drop_rate", "remat"),
 )
 _LOGGER = logging.getLogger("keras_vit")
 

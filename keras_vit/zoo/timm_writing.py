@@ -113,6 +113,7 @@ def _has_its_parts(config: ViTConfig) -> bool:
         and config.position_insertion == "input"
         and config.num_prefix_positions in (None, 0)
         and not config.axial
+        and not config.merged_tokens_per_block
         and config.pool in GLOBAL_POOL_OF_POOL
         and not (config.pool == "map" and config.gated_mlp)  # timm's pool has a plain MLP
         and config.representation_size is None

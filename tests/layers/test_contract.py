@@ -178,6 +178,16 @@ CASES = {
         output_shape=(5, 8),
         weights={**BLOCK, "layer_scale1/gamma": (8,), "layer_scale2/gamma": (8,)},
     ),
+    "merging_block": dict(
+        layer_class=layers.MergingBlock,
+        arguments={
+            **{"merged_tokens": 2, "num_prefix_tokens": 1, "drop_path_rate": 0.1},
+            **{"hidden_dim": 8, "num_heads": 2, "mlp_dim": 12},
+        },
+        input_shape=(7, 8),
+        output_shape=(5, 8),
+        weights=BLOCK,
+    ),
     "axial_block": dict(
         layer_class=layers.AxialBlock,
         arguments={"grid": (2, 3), "hidden_dim": 8, "num_heads": 2, "mlp_dim": 12},
@@ -188,6 +198,20 @@ CASES = {
     "drop_path": dict(
         layer_class=layers.DropPath,
         arguments={"rate": 0.5, "seed": 3},
+        input_shape=(5, 8),
+        output_shape=(5, 8),
+        weights={},
+    ),
+    "patch_dropout": dict(
+        layer_class=layers.PatchDropout,
+        arguments={"rate": 0.0, "num_prefix_tokens": 1, "seed": 3},
+        input_shape=(5, 8),
+        output_shape=(5, 8),
+        weights={},
+    ),
+    "active_patch_dropout": dict(
+        layer_class=layers.PatchDropout,
+        arguments={"rate": 0.5, "num_prefix_tokens": 1, "seed": 3},
         input_shape=(5, 8),
         output_shape=(5, 8),
         weights={},

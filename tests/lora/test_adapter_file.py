@@ -101,6 +101,13 @@ def test_a_model_of_another_image_size_takes_the_file(adapted, base, tmp_path):
     assert lora_settings(model)["rank"] == 4
 
 
+def test_a_model_that_reduces_tokens_takes_the_file(adapted, base, tmp_path):
+    adapted().save_lora(tmp_path / "adapters.safetensors")
+    model = base(merged_tokens_per_block=2, patch_drop_rate=0.5)
+    model.load_lora(tmp_path / "adapters.safetensors")
+    assert lora_settings(model)["rank"] == 4
+
+
 def test_adapters_of_a_float_model_go_on_a_quantized_one(base, adapted, images, tmp_path):
     path = tmp_path / "adapters.safetensors"
     model = adapted()

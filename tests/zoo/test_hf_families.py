@@ -34,7 +34,7 @@ REGISTERS = {"num_register_tokens": 4, "num_prefix_positions": 1}
 # What our fields are called in transformers.
 CLASSES = [
     ({}, "ViTForImageClassification"),
-    ({"drop_path_rate": 0.1, "remat": True}, "ViTForImageClassification"),
+    ({"drop_path_rate": 0.1, "patch_drop_rate": 0.5, "remat": True}, "ViTForImageClassification"),
     ({"image_size": (16, 32), "patch_size": (2, 4)}, "ViTForImageClassification"),
     (HEADLESS, "ViTModel"),
     ({**HEADLESS, "representation_size": 3}, "ViTModel"),
