@@ -72,8 +72,7 @@ class ImageModel(keras.Model):
             )
         preprocessing = (preprocessing or PreprocessingConfig()).for_channels(config.num_channels)
         policy = keras.dtype_policies.get(dtype)
-        is_quantized = isinstance(policy, keras.dtype_policies.QuantizedDTypePolicy)
-        if "float" not in policy.compute_dtype or is_quantized:
+        if "float" not in policy.compute_dtype or policy.quantization_mode:
             raise ValueError(
                 f"`dtype` must be a floating point policy. Received: dtype={dtype!r}. Try "
                 "'float32', 'mixed_bfloat16' or 'mixed_float16'; int8 comes by `model.quantize`."
@@ -92,8 +91,7 @@ class ImageModel(keras.Model):
                 views |= {"pooled": outputs, "encoder_norm": layer(entering["pool"])}
         if len(views["pooled"].shape) == 3:  # class and distillation token
             views["pooled"] = keras.ops.mean(views["pooled"], axis=1)
-        name = name or type(self).__name__.lower()
-        super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
+        super().__init__(inputs, outputs, name=name or type(self).__name__.lower(), **kwargs)
         self.dtype_policy = policy
         self.config = config
         self.preprocessing = preprocessing
