@@ -170,11 +170,13 @@ def _goals() -> dict[str, float]:
     """Bounds of the goal, written out once more."""
     goals = {}
     for case, bounds in {
-        "inference/float32/B16/batch8/saved_model": dict(keras_hub=1.15, timm=1.0, gemm=0.85),
-        "inference/float32/B16/batch32/saved_model": dict(keras_hub=1.15, timm=1.0, gemm=0.85),
-        "inference/float32/S16/batch8/saved_model": dict(keras_hub=1.15, timm=1.0),
+        "inference/float32/B16/batch8/cpu_saved_model": dict(keras_hub=1.15, timm=1.0, gemm=0.85),
+        "inference/float32/B16/batch32/cpu_saved_model": dict(keras_hub=1.15, timm=1.0, gemm=0.85),
+        "inference/float32/S16/batch8/cpu_saved_model": dict(keras_hub=1.15, timm=1.0),
         **{
-            f"inference/bfloat16/{model}/batch{batch}/frozen": dict(keras_hub=2.0, timm=1.0)
+            f"inference/bfloat16/{model}/batch{batch}/cpu_saved_model": dict(
+                keras_hub=2.0, timm=1.0
+            )
             for model in ("S16", "B16")
             for batch in (1, 8, 32)
         },

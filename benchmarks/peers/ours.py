@@ -1,7 +1,5 @@
 """keras_vit in the forms that it is used in. Pixels 0..255 in: it normalises them itself."""
 
-import inspect
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,7 +16,7 @@ def _model(case: Case) -> keras_vit.ViT:
     fields = {} if case.num_layers is None else {"num_layers": case.num_layers}
     keras.utils.set_random_seed(0)
     model = keras_vit.ViT.from_variant(
-        case.model, dtype=case.dtype, image_size=case.image_size, **fields
+        case.model, dtype=case.dtype, image_size=case.image_size, activation="gelu", **fields
     )
     return randomize_keras(model)
 
@@ -48,32 +46,9 @@ def saved_model(case: Case) -> Call:
     return _served(case)
 
 
-def frozen(case: Case) -> Call:
-    """The export with its weights in the graph, or the model's own graph so made."""
-    if "frozen" in inspect.signature(keras_vit.export).parameters:
-        return _served(case, frozen=True)
-    import tensorflow as tf
-
-    model, images = _model(case), tf.constant(pixels(case))
-    constant = freeze(model)
-
-    def run():
-        constant(images)[0].numpy()
-
-    return Call(run, {"policy": model.dtype_policy.name, "frozen": "the model's graph, no export"})
-
-
-def freeze(model: keras_vit.ViT) -> Callable[[Any], Any]:
-    """A function of pixels whose graph holds the model's weights as constants."""
-    import tensorflow as tf
-    from tensorflow.python.framework.convert_to_constants import (
-        convert_variables_to_constants_v2,
-    )
-
-    function = tf.function(lambda images: model(images, training=False), autograph=False)
-    size = (*model.config.image_size, model.config.num_channels)
-    traced = function.get_concrete_function(tf.TensorSpec((None, *size), tf.float32))
-    return convert_variables_to_constants_v2(traced)
+def cpu_saved_model(case: Case) -> Call:
+    """The export for CPUs, in a process that may take its weights for constant."""
+    return _served(case, target="cpu")
 
 
 def _served(case: Case, **arguments: Any) -> Call:

@@ -31,8 +31,8 @@ def export(
         labels: One name a class. None takes `model.labels`, or `"0"`, `"1"` ... without them.
         top_k: Classes that a prediction names, best first; at most all.
         overwrite: Whether an export that is already at `path` is replaced.
-        target: `"cpu"` for what is to be served on CPUs: faster there, most of all in bfloat16; the
-            weights are then constants of the graph, at most 2 GB. `"any"` runs anywhere.
+        target: `"cpu"` is faster on CPUs, most of all in bfloat16, and where
+            TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1 is set; `"any"` is for anywhere.
 
     Returns:
         `path`.

@@ -14,17 +14,18 @@ classes they are its `features`. `features` of the embed signatures are pooled, 
 layer. Pictures are resized by the checkpoint's rule inside the signature. `serve_bytes` and
 `embed_bytes` need a model of 1 or 3 channels.
 
-`target="cpu"` writes the weights into the graph as constants, and the normalizations in the
-spelling that oneDNN fuses. TensorFlow then arranges the weights for the processor once, not in each
-call, which counts in bfloat16; `benchmarks/README.md` has the figures. Statistics and softmax are
-float32 there, too. A GPU runs such a graph, without a gain.
+`target="cpu"` writes the normalizations in the spelling that oneDNN fuses on a CPU; a GPU runs it,
+without a gain. A process that serves and never trains shall have TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1
+in its environment when it starts: TensorFlow then arranges the weights for the processor once, not
+in each call. `benchmarks/README.md` has the figures. (Constants in the place of the weights do the
+same from within the file, but take some 40 times the memory of the weights to write, and 12 times
+to load.)
 
 `assets.extra/keras_vit.json` holds labels, sizes and preprocessing for the client to read.
 """
 
 import contextlib
 import json
-import math
 import os
 import shutil
 import tempfile
@@ -41,7 +42,6 @@ from keras_vit.layers.layer_norm import fused_inference
 from keras_vit.preprocessing import resize_image
 
 TARGETS = ("any", "cpu")
-MOST_CONSTANT_BYTES = 2_000_000_000  # of a protocol buffer, less what else is in it
 
 
 def export_saved_model(
@@ -70,7 +70,6 @@ def export_saved_model(
     labels = as_labels(labels, num_classes)
     top_k = check_integer("top_k", top_k, 1)
     check_choice("target", target, TARGETS)
-    _check_constants(model, target)
     # Endpoints track the variables that they use; `archive.track` as well would make Keras 3.15
     # store every one of them twice.
     archive = keras.export.ExportArchive()
@@ -88,16 +87,6 @@ def export_saved_model(
         extra.mkdir()
         (extra / "keras_vit.json").write_text(json.dumps(description, indent=2), "utf-8")
     return Path(path)
-
-
-def _check_constants(model: ImageModel, target: str):
-    size = sum(variable.value.dtype.size * math.prod(variable.shape) for variable in model.weights)
-    if target == "cpu" and size > MOST_CONSTANT_BYTES:
-        raise ValueError(
-            "`target='cpu'` keeps the weights inside one file, of at most 2 GB. "
-            f"Received: a model of {size / 1e9:.1f} GB. Load it with dtype='bfloat16', or take "
-            "target='any'."
-        )
 
 
 def _add_endpoints(
@@ -147,7 +136,6 @@ def _heads(
 ) -> tuple[Callable, Callable]:
     """Predictions, and pooled features, of pixels at the model's size."""
     import tensorflow as tf
-    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
     rule = model.preprocessing
     normalize = PixelNormalization(rule.mean, rule.std)
@@ -163,8 +151,6 @@ def _heads(
 
     pixels = tf.TensorSpec((None, *model.config.image_size, model.config.num_channels))
     run = _traced(run, pixels)
-    if target == "cpu":
-        run = convert_variables_to_constants_v2(run, lower_control_flow=False)
 
     def predict(pixels):
         outputs = run(pixels)[0]

@@ -65,17 +65,18 @@ def compiled(function: Callable) -> Callable:
         A function of the same values and gradients.
     """
 
-    def in_float32(inputs):
+    @tf.function(jit_compile=True, autograph=False)
+    def forward(inputs):
         return tf.cast(function(tf.cast(inputs, tf.float32)), inputs.dtype)
 
-    def gradient(inputs, upstream):
+    @tf.function(jit_compile=True, autograph=False)
+    def backward(inputs, upstream):
+        exact = tf.cast(inputs, tf.float32)
         with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            outputs = in_float32(inputs)
-        return tape.gradient(outputs, inputs, output_gradients=upstream)
-
-    forward = tf.function(in_float32, jit_compile=True, autograph=False)
-    backward = tf.function(gradient, jit_compile=True, autograph=False)
+            tape.watch(exact)
+            outputs = function(exact)
+        gradient = tape.gradient(outputs, exact, output_gradients=tf.cast(upstream, tf.float32))
+        return tf.cast(gradient, inputs.dtype)
 
     @tf.custom_gradient
     def call(inputs):

@@ -15,8 +15,10 @@ def labels(tmp_path_factory):
 
 def test_what_is_printed_works(command, run_directory, pictures, labels, tmp_path, capsys):
     path = tmp_path / "it's/1"
-    result = command("export", run_directory, path, "--labels", labels, "--top-k", 1)
+    options = ("--labels", labels, "--top-k", 1, "--target", "cpu")
+    result = command("export", run_directory, path, *options)
     assert result.code == 0, result.err
+    assert b"FusedBatchNormV3" in (path / "saved_model.pb").read_bytes()
     for name in ("serving_default", "serve_float", "serve_bytes", "embed", "embed_bytes"):
         assert re.search(rf"\b{name}\b", result.out)
     assert "images: uint8 (?, ?, ?, 3)" in result.out

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
+from tensorflow.python.util import _pywrap_util_port
 
 from keras_vit.config import MixerConfig, PreprocessingConfig, ViTConfig
 from keras_vit.exporters import EXPORTERS, export, saved_model
@@ -348,11 +349,39 @@ def test_model_graph_has_no_resize(tmp_path):
     assert np.isfinite(history.history["loss"][0])
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.1)])
+def test_target_cpu_answers_the_same(dtype, tolerance, tmp_path):
+    model = small(dtype=dtype)
+    answers = []
+    for target in ("any", "cpu"):
+        export(model, tmp_path / target, target=target)
+        served = tf.saved_model.load(str(tmp_path / target))
+        images = tf.constant(pixels(5))
+        answers.append(served.signatures["serving_default"](images=images)["logits"])
+        answers.append(served.signatures["embed"](images=images)["features"])
+    np.testing.assert_allclose(answers[2], answers[0], atol=tolerance)
+    np.testing.assert_allclose(answers[3], answers[1], atol=tolerance)
+
+
+def test_target_cpu_runs_fused_operations(tmp_path, fused_operations):
+    if not _pywrap_util_port.IsMklEnabled():
+        pytest.skip("this TensorFlow has no oneDNN to fuse with")
+    model = small(num_layers=2)
+    export(model, tmp_path / "cpu", target="cpu")
+    served = tf.saved_model.load(str(tmp_path / "cpu"))
+    images = tf.constant(pixels(5))
+    found = fused_operations(lambda: served.signatures["serving_default"](images=images))
+    depth = model.config.num_layers
+    assert found["_MklLayerNorm"] == 2 * depth + 1
+    assert found["_FusedMatMul BiasAdd,Add"] == 2 * depth
+
+
 def test_argument_errors(tmp_path):
     model, path = small(), tmp_path / "out"
     for arguments, message in (
         ({"format": "saved_model"}, "Unknown `format`.*tf_saved_model"),
         ({"labels": ["a", "b"]}, "2 labels, num_classes=5"),
+        ({"target": "gpu"}, "Unknown `target`.*Did you mean: cpu"),
         ({"top_k": 0}, "`top_k` must be a positive integer"),
         ({"top_k": True}, "`top_k` must be a positive integer"),
     ):

@@ -147,7 +147,7 @@ def _our_epsilons(model) -> set[tuple[str, float]]:
     found = set()
     for layer in model._flatten_layers():
         kind = type(layer).__name__
-        if kind in ("LayerNormalization", "GroupNormalization"):
+        if kind in ("LayerNorm", "GroupNormalization"):
             found.add((kind, layer.epsilon))
         if kind == "StandardizedConv2D":
             numerics = STEM_NUMERICS[layer.numerics]
@@ -158,7 +158,7 @@ def _our_epsilons(model) -> set[tuple[str, float]]:
 
 def _their_epsilons(model) -> set[tuple[str, float]]:
     kinds = {
-        "LayerNorm": "LayerNormalization",
+        "LayerNorm": "LayerNorm",
         "GroupNormAct": "GroupNormalization",
         "StdConv2dSame": "StandardizedConv2D",
     }
