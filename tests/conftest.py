@@ -220,6 +220,7 @@ def fused_operations():
     def count(run) -> collections.Counter:
         context.context().enable_run_metadata()
         try:
+            context.context().export_run_metadata()  # forget what ran before
             run()
             graphs = context.context().export_run_metadata().function_graphs
         finally:

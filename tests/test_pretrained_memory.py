@@ -10,6 +10,7 @@ import pytest
 from keras_vit import VARIANTS, PreprocessingConfig
 from keras_vit.zoo import hf_safetensors
 from keras_vit.zoo.variables import variable_shapes
+from keras_vit.zoo.writing import Contents
 
 LOAD = """
 import json, resource, sys
@@ -31,13 +32,12 @@ def test_peak_memory_of_a_large_model(tmp_path, capsys):
     config = VARIANTS["L/16"]
     shapes = variable_shapes(config)
     rng = np.random.default_rng(0)
-    hf_safetensors.write(
-        config,
-        PreprocessingConfig(),
-        None,
-        lambda path: rng.normal(0.0, 0.02, shapes[path]).astype("float32"),
-        tmp_path,
+    contents = Contents(
+        config=config,
+        preprocessing=PreprocessingConfig(),
+        read_ours=lambda path: rng.normal(0.0, 0.02, shapes[path]).astype("float32"),
     )
+    hf_safetensors.write(contents, tmp_path)
     process = subprocess.run(
         [sys.executable, "-c", LOAD, str(tmp_path)], capture_output=True, text=True, check=True
     )
