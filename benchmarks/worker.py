@@ -92,8 +92,9 @@ def main():
         arguments = json.loads(line)
         try:
             answer = getattr(worker, arguments.pop("command"))(**arguments)
-        except Exception:
-            answer = {"error": traceback.format_exc()}
+        except Exception as error:
+            traceback.print_exc()  # on the terminal; results name no path of a machine
+            answer = {"error": "".join(traceback.format_exception_only(error))}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

@@ -21,7 +21,7 @@ def bfloat16(case: Case) -> Call:
             model = keras_vit.from_pretrained("bundled", dtype=dtype)
             channels = model.config.num_channels
             read = [tf.io.decode_png(path.read_bytes(), channels) for path in paths]
-            keras_vit.export(model, dtype, target="cpu")
+            keras_vit.export(model, dtype, target="cpu", overwrite=True)
             serve = tf.saved_model.load(dtype).signatures["serving_default"]
             best[dtype] = np.argmax(serve(images=tf.stack(read))["logits"], axis=-1)
         return {"top1_agreement": float(np.mean(best["float32"] == best[case.dtype]))}
