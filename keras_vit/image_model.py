@@ -4,26 +4,19 @@ import dataclasses
 import os
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import keras
 
 from keras_vit import lora
 from keras_vit import preprocessing as pixels
+from keras_vit.assembly import MadeLayer, assemble
 from keras_vit.checks import as_labels, unknown_name
 from keras_vit.config import ModelConfig, PreprocessingConfig
 from keras_vit.layers.dtype_policy import nested_dtype_policy
-from keras_vit.layers.initializers import ReadWeights, weights_from
+from keras_vit.layers.initializers import ReadWeights
 from keras_vit.layers.layer_norm import fused_inference
-from keras_vit.layers.token_merging import call_with_sizes
 from keras_vit.parts import freeze_other_parts, freeze_paths, frozen_paths, layers_by_part
-
-_VIEW_NAMES = {
-    "embedding_dropout": "embeddings",
-    "pool": "pooled",
-    "pool_norm": "pooled",
-    "head": "logits",
-}
 
 
 class ImageModel(keras.Model):
@@ -60,7 +53,7 @@ class ImageModel(keras.Model):
         multi_label: bool = False,
         origin: dict[str, Any] | None = None,
         read_weights: ReadWeights | None = None,
-        share: dict[str, "MadeLayer"] | None = None,
+        share: dict[str, MadeLayer] | None = None,
         dtype: Any = None,
         name: str | None = None,
         **kwargs,
@@ -72,26 +65,17 @@ class ImageModel(keras.Model):
             )
         preprocessing = (preprocessing or PreprocessingConfig()).for_channels(config.num_channels)
         policy = keras.dtype_policies.get(dtype)
-        if "float" not in policy.compute_dtype or policy.quantization_mode:
+        is_quantized = isinstance(policy, keras.dtype_policies.QuantizedDTypePolicy)
+        if "float" not in policy.compute_dtype or is_quantized:
             raise ValueError(
                 f"`dtype` must be a floating point policy. Received: dtype={dtype!r}. Try "
                 "'float32', 'mixed_bfloat16' or 'mixed_float16'; int8 comes by `model.quantize`."
             )
-        inputs = outputs = keras.Input((*config.image_size, config.num_channels), name="images")
-        views, entering, made, sizes = {}, {}, {}, None
-        statistics = preprocessing if include_normalization else None
-        for layer in self._make_layers(config, statistics, policy):
-            made[layer.name] = _shared(MadeLayer(layer, layer.get_config()), share or {})
-            layer = made[layer.name].layer
-            entering[layer.name] = outputs
-            with weights_from(layer, read_weights):
-                outputs, sizes = call_with_sizes(layer, outputs, sizes)
-            views[_VIEW_NAMES.get(layer.name, layer.name)] = outputs
-            if layer.name == "encoder_norm" and "pool" in entering:
-                views |= {"pooled": outputs, "encoder_norm": layer(entering["pool"])}
-        if len(views["pooled"].shape) == 3:  # class and distillation token
-            views["pooled"] = keras.ops.mean(views["pooled"], axis=1)
-        super().__init__(inputs, outputs, name=name or type(self).__name__.lower(), **kwargs)
+        inputs = keras.Input((*config.image_size, config.num_channels), name="images")
+        layers = self._make_layers(config, preprocessing if include_normalization else None, policy)
+        assembly = assemble(layers, inputs, share, read_weights)
+        name = name or type(self).__name__.lower()
+        super().__init__(inputs=inputs, outputs=assembly.outputs, name=name, **kwargs)
         self.dtype_policy = policy
         self.config = config
         self.preprocessing = preprocessing
@@ -99,9 +83,9 @@ class ImageModel(keras.Model):
         self.multi_label = multi_label
         self.origin = origin
         self.labels = labels
-        self._views = views
-        self._entering = entering
-        self._made = made
+        self._views = assembly.views
+        self._entering = assembly.entering
+        self._made = assembly.made
         self._relatives = weakref.WeakSet([self])
 
     @staticmethod
@@ -178,9 +162,8 @@ class ImageModel(keras.Model):
         Raises:
             ValueError: If a name is unknown.
         """
-        names = (
-            [names] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
-        )
+        is_one = isinstance(names, str) or not isinstance(names, Iterable)
+        names = [names] if is_one else list(names)
         if not names:
             raise ValueError(f"`names` must not be empty. Known: {', '.join(self._views)}.")
         for name in map(str, names):
@@ -212,12 +195,13 @@ class ImageModel(keras.Model):
             num_classes: Logits of the new head; 0 for features.
             labels: One name a class, or None.
         """
-        self._refuse_quantized("reset_head")
         changes = {"num_classes": num_classes}
         if "representation_size" in self.config.to_dict():
             changes["representation_size"] = None
-        new = ("pre_logits", "head")
-        share = {name: made for name, made in self._made.items() if name not in new}
+        self._refuse_quantized("reset_head")
+        share = {
+            name: made for name, made in self._made.items() if name not in ("pre_logits", "head")
+        }
         config = dataclasses.replace(self.config, **changes)
         return self._with(config=config, labels=labels, multi_label=False, share=share)
 
@@ -281,8 +265,10 @@ class ImageModel(keras.Model):
 
     def _refuse_quantized(self, method: str):
         if any(layer.quantization_mode for layer in self._flatten_layers()):
-            needs = f"`{method}` needs float weights. Received: a quantized model."
-            raise ValueError(f"{needs} Call it first, then `quantize`.")
+            raise ValueError(
+                f"`{method}` needs float weights. Received: a quantized model. Call it first, "
+                "then `quantize`."
+            )
 
     def parameter_groups(self) -> dict[str, list[Any]]:
         """The trainable variables by part of the model, in order of depth.
@@ -328,10 +314,12 @@ class ImageModel(keras.Model):
         return super().predict(self._watched(x), *args, **kwargs)
 
     def predict_step(self, *args):
+        """As Keras' own, in graphs that TensorFlow fuses on a CPU."""
         with fused_inference():
             return super().predict_step(*args)
 
     def test_step(self, *args):
+        """As Keras' own, in graphs that TensorFlow fuses on a CPU."""
         with fused_inference():
             return super().test_step(*args)
 
@@ -384,17 +372,3 @@ class ImageModel(keras.Model):
                 model.trainable = False
         freeze_paths(model, frozen)
         return model
-
-
-class MadeLayer(NamedTuple):
-    """A layer of a model, and its config when it was made: building changes that of some."""
-
-    layer: keras.layers.Layer
-    config: dict
-
-
-def _shared(made: MadeLayer, share: dict[str, MadeLayer]) -> MadeLayer:
-    """The layer of that name in `share` if it is the same in everything but its weights."""
-    other = share.get(made.layer.name)
-    same = other and type(other.layer) is type(made.layer) and other.config == made.config
-    return other if same else made

@@ -105,12 +105,7 @@ def from_pretrained(
     checkpoint, sizes = _read(fetched, config_fields, image_size=image_size, patch_size=patch_size)
     missing = checkpoint.check(strict)
     stored = checkpoint.config
-    keeps_head = not reset_head and num_classes in (None, stored.num_classes)
-    if not keeps_head and num_classes is None and not stored.num_classes:
-        raise ValueError(
-            "`num_classes` must be given with `reset_head=True` for a source without a head. "
-            f"Received: source={str(source)!r}, num_classes=None."
-        )
+    keeps_head = _keeps_head(stored, num_classes, reset_head, source)
     config = _model_config(
         stored,
         num_classes=num_classes,
@@ -135,6 +130,19 @@ def from_pretrained(
     )
     _tell(config, checkpoint, keeps_head, missing)
     return model
+
+
+def _keeps_head(
+    stored: ModelConfig, num_classes: int | None, reset_head: bool, source: Any
+) -> bool:
+    """Whether the model has the source's own head, or none as the source."""
+    keeps_head = not reset_head and num_classes in (None, stored.num_classes)
+    if not keeps_head and num_classes is None and not stored.num_classes:
+        raise ValueError(
+            "`num_classes` must be given with `reset_head=True` for a source without a head. "
+            f"Received: source={str(source)!r}, num_classes=None."
+        )
+    return keeps_head
 
 
 def _origin(fetched: Fetched, checkpoint: Checkpoint) -> dict[str, str | None]:

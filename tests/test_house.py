@@ -20,7 +20,7 @@ LADDER = [
     {"decoding"},
     {"preprocessing"},
     {"lora"},
-    {"parts"},
+    {"parts", "assembly"},
     {"image_model"},
     {"model", "mixer"},
     {"zoo"},

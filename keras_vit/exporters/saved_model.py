@@ -144,13 +144,13 @@ def _heads(
     pooled = model.intermediates(["pooled"]).outputs[0]
     both = keras.Model(model.inputs, [model.outputs[0], pooled])
 
-    def run(pixels):
+    def outputs_and_pooled(pixels):
         with fused_inference(target == "cpu"):
             values = both(normalize(pixels), training=False)
         return [tf.cast(value, tf.float32) for value in values]
 
     pixels = tf.TensorSpec((None, *model.config.image_size, model.config.num_channels))
-    run = _traced(run, pixels)
+    run = _traced(outputs_and_pooled, pixels)
 
     def predict(pixels):
         outputs = run(pixels)[0]

@@ -3,11 +3,14 @@
 import functools
 from collections.abc import Callable
 
-import keras
 from keras import ops
+
+from keras_vit.layers.backend import is_tensorflow, is_tensorflow_on_cpu
 
 
 def _gelu_tanh(x):
+    if not is_tensorflow():
+        return ops.gelu(x, approximate=True)
     # Of equal spellings the one in which TensorFlow finds the GELU to fuse with the MatMul before;
     # that of `ops.gelu` is lost when its optimizer has moved the constants.
     cubed = x * (0.044715 * ops.square(x))
@@ -31,10 +34,10 @@ def activation_function(name: str, training: bool) -> Callable:
 
     Args:
         name: The key.
-        training: Whether gradients will be asked for. On TensorFlow the function is then compiled:
-            at inference it is not, since it fuses with the MatMul before.
+        training: Whether gradients will be asked for. On a CPU TensorFlow's function is compiled
+            then; at inference it is not, since it fuses with the MatMul before.
     """
-    if training and keras.backend.backend() == "tensorflow":
+    if training and is_tensorflow_on_cpu():
         return _compiled(name)
     return ACTIVATION_FUNCTIONS[name]
 

@@ -2,6 +2,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.layers.backend import is_tensorflow
 from keras_vit.layers.dtype_policy import CompositeLayer
 from keras_vit.layers.initializers import fused_xavier_uniform
 from keras_vit.layers.layer_norm import LayerNorm
@@ -125,7 +126,7 @@ class SelfAttention(CompositeLayer):
         bias = None if sizes is None else size_bias(sizes)
         drops = training and self.attention_dropout.rate > 0.0
         # TensorFlow has no fused attention, and its einsum copies what is transposed here once.
-        if drops or self.relative or keras.backend.backend() == "tensorflow":
+        if drops or self.relative or is_tensorflow():
             weights = ops.cast(self._weights(query, key, bias), value.dtype)
             weights = self.attention_dropout(weights, training=training)
             mixed = _swap(ops.matmul(weights, value))

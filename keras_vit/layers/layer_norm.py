@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import keras
 
+from keras_vit.layers.backend import is_tensorflow, is_tensorflow_on_cpu
+
 _FUSED = contextvars.ContextVar("keras_vit_fused_inference", default=False)
 
 
@@ -17,10 +19,8 @@ def fused_inference(wanted: bool | None = None) -> Iterator[None]:
     Args:
         wanted: None for where TensorFlow has no GPU.
     """
-    on_tensorflow = keras.backend.backend() == "tensorflow"
-    if wanted is None:
-        wanted = on_tensorflow and not keras.distribution.list_devices("gpu")
-    token = _FUSED.set(wanted and on_tensorflow)
+    wanted = is_tensorflow_on_cpu() if wanted is None else wanted and is_tensorflow()
+    token = _FUSED.set(wanted)
     try:
         yield
     finally:
@@ -46,10 +46,11 @@ class LayerNorm(keras.layers.LayerNormalization):
     """
 
     def call(self, inputs):
-        # What the fusion is for. Eager operations are not optimized.
         fits = len(inputs.shape) in (2, 3) and self.compute_dtype in ("float32", "bfloat16")
         if not _FUSED.get() or not fits:
             return super().call(inputs)
-        from keras_vit.layers.tensorflow_kernels import layer_norm
+        from keras_vit.layers import tensorflow_kernels
 
-        return layer_norm(inputs, self.gamma, self.beta, self.epsilon)
+        if not tensorflow_kernels.in_graph():
+            return super().call(inputs)
+        return tensorflow_kernels.layer_norm(inputs, self.gamma, self.beta, self.epsilon)

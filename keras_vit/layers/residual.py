@@ -1,7 +1,8 @@
 from typing import Any
 
-import keras
 from keras import ops
+
+from keras_vit.layers.backend import is_tensorflow
 
 
 def add_residual(flat: Any, residual: Any, like: Any) -> Any:
@@ -18,7 +19,7 @@ def add_residual(flat: Any, residual: Any, like: Any) -> Any:
     Returns:
         The shape of `flat`.
     """
-    if keras.backend.backend() != "tensorflow":
+    if not is_tensorflow():
         return flat + ops.reshape(residual, (-1, residual.shape[-1]))
     from keras_vit.layers.tensorflow_kernels import reshape_like
 

@@ -10,6 +10,11 @@ from typing import Any
 import tensorflow as tf
 
 
+def in_graph() -> bool:
+    """Whether operations go into a graph; eager ones are not fused."""
+    return not tf.executing_eagerly()
+
+
 def layer_norm(inputs: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
     """Layer normalization over the last axis, as oneDNN's fusion knows it.
 

@@ -85,6 +85,33 @@ def test_compiled_activations_round_once_in_bfloat16(name):
     np.testing.assert_allclose(np.float32(outputs), exact, rtol=2**-8, atol=1e-5)
 
 
+def test_eager_operations_stay_plain(random_weights):
+    """Nothing fuses them, and the batch norm alone would be slower."""
+    layer = LayerNorm(epsilon=1e-3)
+    layer.build((None, 24))
+    random_weights(layer)
+    inputs = tf.constant(np.random.default_rng(0).normal(size=(5, 24)), tf.float32)
+    with fused_inference(True):
+        np.testing.assert_array_equal(
+            layer(inputs), keras.layers.LayerNormalization.call(layer, inputs)
+        )
+
+
+def test_a_gpu_gets_the_plain_spellings(monkeypatch):
+    monkeypatch.setattr(keras.distribution, "list_devices", lambda kind=None: ["gpu:0"])
+    assert activation_function("gelu", training=True) is ACTIVATION_FUNCTIONS["gelu"]
+    layer = LayerNorm()
+    layer.build((None, 4))
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 4))])
+    def norm(inputs):
+        with fused_inference():
+            return layer(inputs)
+
+    operations = norm.get_concrete_function().graph.get_operations()
+    assert "FusedBatchNormV3" not in {operation.type for operation in operations}
+
+
 def test_an_activation_is_compiled_once():
     """Each layer of a model takes the same function, so that XLA compiles it once a shape."""
     assert activation_function("gelu", True) is activation_function("gelu", True)
