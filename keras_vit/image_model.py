@@ -13,9 +13,10 @@ from keras_vit import preprocessing as pixels
 from keras_vit.assembly import MadeLayer, assemble
 from keras_vit.checks import as_labels, unknown_name
 from keras_vit.config import ModelConfig, PreprocessingConfig
+from keras_vit.layers.backend import is_tensorflow_on_cpu
 from keras_vit.layers.dtype_policy import nested_dtype_policy
 from keras_vit.layers.initializers import ReadWeights
-from keras_vit.layers.layer_norm import fused_inference
+from keras_vit.layers.spelling import spelled
 from keras_vit.parts import freeze_other_parts, freeze_paths, frozen_paths, layers_by_part
 
 
@@ -315,12 +316,12 @@ class ImageModel(keras.Model):
 
     def predict_step(self, *args):
         """As Keras' own, in graphs that TensorFlow fuses on a CPU."""
-        with fused_inference():
+        with spelled(_fastest_spelling()):
             return super().predict_step(*args)
 
     def test_step(self, *args):
         """As Keras' own, in graphs that TensorFlow fuses on a CPU."""
-        with fused_inference():
+        with spelled(_fastest_spelling()):
             return super().test_step(*args)
 
     def _watched(self, x: Any) -> Any:
@@ -372,3 +373,7 @@ class ImageModel(keras.Model):
                 model.trainable = False
         freeze_paths(model, frozen)
         return model
+
+
+def _fastest_spelling() -> str | None:
+    return "onednn" if is_tensorflow_on_cpu() else None

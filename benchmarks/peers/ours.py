@@ -77,9 +77,15 @@ def openvino(case: Case) -> Call:
     import tensorflow as tf
 
     from benchmarks.peers.openvino import compiled
+    from keras_vit.layers.spelling import spelled
 
     model = _model(Case(**{**vars(case), "dtype": "float32"}))
     images = pixels(case)
-    function = tf.function(lambda images: model(images, training=False), autograph=False)
+
+    def forward(images):
+        with spelled("textbook"):
+            return model(images, training=False)
+
+    function = tf.function(forward, autograph=False)
     spec = tf.TensorSpec(np.shape(images), tf.float32, "images")
     return compiled(function.get_concrete_function(spec), images, case)

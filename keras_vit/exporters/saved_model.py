@@ -14,12 +14,13 @@ classes they are its `features`. `features` of the embed signatures are pooled, 
 layer. Pictures are resized by the checkpoint's rule inside the signature. `serve_bytes` and
 `embed_bytes` need a model of 1 or 3 channels.
 
-`target="cpu"` writes the normalizations in the spelling that oneDNN fuses on a CPU; a GPU runs it,
-without a gain. A process that serves and never trains shall have TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1
-in its environment when it starts: TensorFlow then arranges the weights for the processor once, not
-in each call. `benchmarks/README.md` has the figures. (Constants in the place of the weights do the
-same from within the file, but take some 40 times the memory of the weights to write, and 12 times
-to load.)
+`target="cpu"` writes the normalizations in the spelling that oneDNN fuses on a CPU, leaves the
+casts around a bfloat16 softmax to oneDNN, and puts the scale of queries into their weights; a GPU
+runs it, without a gain. A process that serves and never trains shall have
+TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1 in its environment when it starts: TensorFlow then arranges the
+weights for the processor once, not in each call. `benchmarks/README.md` has the figures. (Constants
+in the place of the weights do the same from within the file, but take some 40 times the memory of
+the weights to write, and 12 times to load.)
 
 `assets.extra/keras_vit.json` holds labels, sizes and preprocessing for the client to read.
 """
@@ -37,8 +38,8 @@ import keras
 
 from keras_vit.checks import as_labels, check_choice, check_integer
 from keras_vit.image_model import ImageModel
-from keras_vit.layers import PixelNormalization
-from keras_vit.layers.layer_norm import fused_inference
+from keras_vit.layers import PixelNormalization, SelfAttention
+from keras_vit.layers.spelling import spelled
 from keras_vit.preprocessing import resize_image
 
 TARGETS = ("any", "cpu")
@@ -70,10 +71,6 @@ def export_saved_model(
     labels = as_labels(labels, num_classes)
     top_k = check_integer("top_k", top_k, 1)
     check_choice("target", target, TARGETS)
-    # Endpoints track the variables that they use; `archive.track` as well would make Keras 3.15
-    # store every one of them twice.
-    archive = keras.export.ExportArchive()
-    _add_endpoints(archive, model, labels, min(top_k, len(labels)), target)
     description = {
         "labels": list(labels),
         "multi_label": model.multi_label,
@@ -81,12 +78,27 @@ def export_saved_model(
         "num_channels": model.config.num_channels,
         "preprocessing": model.preprocessing.to_dict(),
     }
-    with _written_whole(Path(path), overwrite) as directory:
-        archive.write_out(str(directory), verbose=False)
-        extra = directory / "assets.extra"
-        extra.mkdir()
-        (extra / "keras_vit.json").write_text(json.dumps(description, indent=2), "utf-8")
+    with _in_shape_for(target, model):
+        # Endpoints track the variables that they use; `archive.track` as well would make Keras 3.15
+        # store every one of them twice.
+        archive = keras.export.ExportArchive()
+        _add_endpoints(archive, model, labels, min(top_k, len(labels)), target)
+        with _written_whole(Path(path), overwrite) as directory:
+            archive.write_out(str(directory), verbose=False)
+            extra = directory / "assets.extra"
+            extra.mkdir()
+            (extra / "keras_vit.json").write_text(json.dumps(description, indent=2), "utf-8")
     return Path(path)
+
+
+@contextlib.contextmanager
+def _in_shape_for(target: str, model: ImageModel) -> Iterator[None]:
+    """The model's weights as the target wants them, while it is written."""
+    with contextlib.ExitStack() as stack:
+        for layer in model._flatten_layers():
+            if target == "cpu" and isinstance(layer, SelfAttention):
+                stack.enter_context(layer.folded_scale())
+        yield
 
 
 def _add_endpoints(
@@ -145,7 +157,7 @@ def _heads(
     both = keras.Model(model.inputs, [model.outputs[0], pooled])
 
     def outputs_and_pooled(pixels):
-        with fused_inference(target == "cpu"):
+        with spelled("onednn" if target == "cpu" else None):
             values = both(normalize(pixels), training=False)
         return [tf.cast(value, tf.float32) for value in values]
 

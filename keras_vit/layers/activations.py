@@ -1,11 +1,13 @@
 """The activations of the models here, by the names that a config has."""
 
 import functools
+import math
 from collections.abc import Callable
 
 from keras import ops
 
 from keras_vit.layers.backend import is_tensorflow, is_tensorflow_on_cpu
+from keras_vit.layers.spelling import spelling
 
 
 def _gelu_tanh(x):
@@ -21,12 +23,23 @@ def _quick_gelu(x):
     return x * ops.sigmoid(1.702 * x)
 
 
+def _textbook_gelu(x):
+    return 0.5 * x * (1.0 + ops.erf(x / math.sqrt(2.0)))
+
+
+def _textbook_gelu_tanh(x):
+    return 0.5 * x * (1.0 + ops.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+
+
 ACTIVATION_FUNCTIONS: dict[str, Callable] = {
     "gelu": lambda x: ops.gelu(x, approximate=False),
     "gelu_tanh": _gelu_tanh,
     "quick_gelu": _quick_gelu,
     "silu": ops.silu,
 }
+
+# TensorFlow's GELU is made of `erfc`, which ONNX has no operation for and OpenVINO does not fuse.
+TEXTBOOK = {"gelu": _textbook_gelu, "gelu_tanh": _textbook_gelu_tanh}
 
 
 def activation_function(name: str, training: bool) -> Callable:
@@ -39,6 +52,8 @@ def activation_function(name: str, training: bool) -> Callable:
     """
     if training and is_tensorflow_on_cpu():
         return _compiled(name)
+    if spelling() == "textbook":
+        return TEXTBOOK.get(name, ACTIVATION_FUNCTIONS[name])
     return ACTIVATION_FUNCTIONS[name]
 
 

@@ -1,3 +1,7 @@
+import contextlib
+import math
+from collections.abc import Iterator
+
 import keras
 import numpy as np
 from keras import ops
@@ -7,6 +11,7 @@ from keras_vit.layers.dtype_policy import CompositeLayer
 from keras_vit.layers.initializers import fused_xavier_uniform
 from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.residual import add_residual
+from keras_vit.layers.spelling import spelling
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -15,7 +20,7 @@ class SelfAttention(CompositeLayer):
 
     Paper, appendix A. `qkv` holds the columns of q, then k, then v, each head by head. The query
     is scaled before the product, which keeps float16 finite where the product would overflow;
-    softmax runs in float32 whatever the policy.
+    the arithmetic of softmax is float32 whatever the policy.
 
     Args:
         hidden_dim: Width of a token.
@@ -69,6 +74,7 @@ class SelfAttention(CompositeLayer):
             "dropout_rate": dropout_rate,
             "attention_dropout_rate": attention_dropout_rate,
         }
+        self._scale_is_folded = False
         self.hidden_dim = hidden_dim
         self.num_heads = num_heads
         self.head_dim = hidden_dim // num_heads
@@ -149,22 +155,26 @@ class SelfAttention(CompositeLayer):
             float32 `(batch, heads, tokens, tokens)`, query then key; each row sums to 1.
         """
         query, key, _ = self._project(tokens)
-        return self._weights(query, key)
+        return ops.cast(self._weights(query, key), "float32")
 
     def _project(self, tokens):
         """Return query, scaled, key and value, `(batch, heads, tokens, head_dim)` each."""
         flat = ops.reshape(tokens, (-1, self.hidden_dim))  # (batch * tokens, hidden_dim)
-        qkv = ops.reshape(  # (batch, tokens, 3, heads, head_dim)
-            self.qkv(flat), (-1, tokens.shape[1], 3, self.num_heads, self.head_dim)
-        )
-        # One copy makes all three contiguous for the products.
-        query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), axis=0)
+        num_tokens, heads = tokens.shape[1], (self.num_heads, self.head_dim)
+        qkv = ops.reshape(self.qkv(flat), (-1, num_tokens, 3, *heads))
+        # One copy makes all three contiguous for the products: (3, batch, heads, tokens, head_dim).
+        qkv = ops.transpose(qkv, (2, 0, 3, 1, 4))
+        # Split as one axis: OpenVINO would move the copy behind an unstack, and copy twice.
+        flat = ops.reshape(qkv, (-1, self.num_heads, num_tokens, self.head_dim))
+        query, key, value = ops.split(flat, 3, axis=0)
         if self.query_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
-        return query * self.head_dim**-0.5, key, value
+        if not self._scale_is_folded:
+            query = query * self.head_dim**-0.5
+        return query, key, value
 
     def _weights(self, query, key, bias=None):
-        """Return float32 `(batch, heads, tokens, tokens)`; `query` is scaled already."""
+        """Return `(batch, heads, tokens, tokens)`; `query` is scaled already."""
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
         if self.relative:
             positions = np.arange(query.shape[2])
@@ -172,8 +182,35 @@ class SelfAttention(CompositeLayer):
             keys = ops.take(self.relative_keys, offsets, axis=0)  # (tokens, tokens, head_dim)
             keys = ops.cast(keys, query.dtype)
             scores = scores + ops.einsum("bhqd,qkd->bhqk", query, keys)
+        if bias is None and spelling() == "onednn":
+            return ops.softmax(scores, axis=-1)  # oneDNN's is of float32 arithmetic in any case
         scores = ops.cast(scores, "float32")
         return ops.softmax(scores if bias is None else scores + bias, axis=-1)
+
+    @contextlib.contextmanager
+    def folded_scale(self) -> Iterator[None]:
+        """Put the query's scale into the weights of `qkv` meanwhile, where that rounds nothing.
+
+        An export saves an operation by it. Outside this context the weights are as before, bit by
+        bit.
+        """
+        is_exact = math.frexp(self.head_dim**-0.5)[0] == 0.5  # a power of 2
+        is_plain = not self.qkv.lora_enabled and self.qkv.quantization_mode is None
+        if self.query_norm is not None or not is_exact or not is_plain:
+            yield
+            return
+        values = [ops.copy(variable) for variable in self.qkv.variables]
+        scale = np.ones(3 * self.hidden_dim, "float32")
+        scale[: self.hidden_dim] = self.head_dim**-0.5
+        try:
+            for variable in self.qkv.variables:
+                variable.assign(variable * ops.cast(scale, variable.dtype))
+            self._scale_is_folded = True
+            yield
+        finally:
+            self._scale_is_folded = False
+            for variable, value in zip(self.qkv.variables, values, strict=True):
+                variable.assign(value)
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -1,35 +1,12 @@
-import contextlib
-import contextvars
-from collections.abc import Iterator
-
 import keras
+from keras import ops
 
-from keras_vit.layers.backend import is_tensorflow, is_tensorflow_on_cpu
-
-_FUSED = contextvars.ContextVar("keras_vit_fused_inference", default=False)
-
-
-@contextlib.contextmanager
-def fused_inference(wanted: bool | None = None) -> Iterator[None]:
-    """Trace graphs inside this context in spellings that TensorFlow fuses on a CPU.
-
-    They are no default: other formats have no such operations, and on a GPU nothing fuses them.
-    Backends other than TensorFlow pass over it.
-
-    Args:
-        wanted: None for where TensorFlow has no GPU.
-    """
-    wanted = is_tensorflow_on_cpu() if wanted is None else wanted and is_tensorflow()
-    token = _FUSED.set(wanted)
-    try:
-        yield
-    finally:
-        _FUSED.reset(token)
+from keras_vit.layers.spelling import spelling
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LayerNorm(keras.layers.LayerNormalization):
-    """`keras.layers.LayerNormalization` over the last axis, one kernel inside `fused_inference`.
+    """`keras.layers.LayerNormalization` over the last axis, in a spelling that runtimes fuse.
 
     Args:
         epsilon: Added to the variance.
@@ -46,11 +23,23 @@ class LayerNorm(keras.layers.LayerNormalization):
     """
 
     def call(self, inputs):
-        fits = len(inputs.shape) in (2, 3) and self.compute_dtype in ("float32", "bfloat16")
-        if not _FUSED.get() or not fits:
-            return super().call(inputs)
-        from keras_vit.layers import tensorflow_kernels
+        name = spelling()
+        if name == "textbook":
+            return self._textbook(inputs)
+        if name == "onednn" and self._fits_onednn(inputs):
+            from keras_vit.layers import tensorflow_kernels
 
-        if not tensorflow_kernels.in_graph():
-            return super().call(inputs)
-        return tensorflow_kernels.layer_norm(inputs, self.gamma, self.beta, self.epsilon)
+            return tensorflow_kernels.layer_norm(inputs, self.gamma, self.beta, self.epsilon)
+        return super().call(inputs)
+
+    def _fits_onednn(self, inputs) -> bool:
+        return len(inputs.shape) in (2, 3) and self.compute_dtype in ("float32", "bfloat16")
+
+    def _textbook(self, inputs):
+        # Axes in a tuple: OpenVINO fails to fuse a mean whose axis is a number.
+        exact = ops.cast(inputs, "float32")
+        centered = exact - ops.mean(exact, axis=(-1,), keepdims=True)
+        variance = ops.mean(ops.square(centered), axis=(-1,), keepdims=True)
+        normalized = centered / ops.sqrt(variance + self.epsilon)
+        scaled = normalized * ops.cast(self.gamma, "float32") + ops.cast(self.beta, "float32")
+        return ops.cast(scaled, inputs.dtype)

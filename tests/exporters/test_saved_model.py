@@ -363,10 +363,27 @@ def test_target_cpu_answers_the_same(dtype, tolerance, tmp_path):
     np.testing.assert_allclose(answers[3], answers[1], atol=tolerance)
 
 
-def test_target_cpu_runs_fused_operations(tmp_path, fused_operations):
+@pytest.mark.parametrize("fails", [False, True])
+def test_target_cpu_leaves_the_model_as_it_was(fails, tmp_path):
+    model = small(hidden_dim=32)
+    weights, answer = model.get_weights(), model.predict(pixels(), verbose=0)
+    if fails:
+        (tmp_path / "cpu").touch()
+        with pytest.raises(FileExistsError):
+            export(model, tmp_path / "cpu", target="cpu")
+    else:
+        export(model, tmp_path / "cpu", target="cpu")
+    for after, before in zip(model.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(after, before)
+    np.testing.assert_array_equal(model.predict(pixels(), verbose=0), answer)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_target_cpu_runs_fused_operations(dtype, tmp_path, fused_operations):
     if not _pywrap_util_port.IsMklEnabled():
         pytest.skip("this TensorFlow has no oneDNN to fuse with")
-    model = small(num_layers=2)
+    # The scale of heads of 16 is a power of 2.
+    model = small(num_layers=2, dtype=dtype, hidden_dim=32)
     export(model, tmp_path / "cpu", target="cpu")
     served = tf.saved_model.load(str(tmp_path / "cpu"))
     images = tf.constant(pixels(5))
@@ -374,6 +391,8 @@ def test_target_cpu_runs_fused_operations(tmp_path, fused_operations):
     depth = model.config.num_layers
     assert found["_MklLayerNorm"] == 2 * depth + 1
     assert found["_FusedMatMul BiasAdd,Add"] == 2 * depth
+    assert found["Mul"] == 1  # of the pixels; none of queries with their scale
+    assert found["Cast"] <= 3  # pixels in, logits and probabilities out
 
 
 def test_argument_errors(tmp_path):

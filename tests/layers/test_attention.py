@@ -84,3 +84,54 @@ def test_initial_kernels_have_the_official_limit():
 def test_heads_must_divide_the_width():
     with pytest.raises(ValueError, match="multiple of `num_heads`.*hidden_dim=10, num_heads=3"):
         SelfAttention(10, 3)
+
+
+def _numbers(tensor):
+    return keras.ops.convert_to_numpy(tensor)
+
+
+@pytest.mark.parametrize("head_dim", [4, 64, 256])
+def test_folded_scale_changes_nothing(head_dim, random_weights):
+    layer = SelfAttention(2 * head_dim, 2)
+    layer.build((None, 5, 2 * head_dim))
+    random_weights(layer)
+    x = np.random.default_rng(2).normal(size=(2, 5, 2 * head_dim)).astype("float32")
+    plain, weights = _numbers(layer(x)), layer.get_weights()
+    with layer.folded_scale():
+        np.testing.assert_array_equal(_numbers(layer(x)), plain)
+        np.testing.assert_array_equal(
+            _numbers(layer.qkv.kernel)[:, : 2 * head_dim],
+            weights[0][:, : 2 * head_dim] / head_dim**0.5,
+        )
+    for after, before in zip(layer.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(after, before)
+    np.testing.assert_array_equal(_numbers(layer(x)), plain)
+
+
+def test_folded_scale_is_taken_back_after_an_error(random_weights):
+    layer = SelfAttention(128, 2)
+    layer.build((None, 5, 128))
+    random_weights(layer)
+    layer.qkv.bias.assign([1e-45] * 384)  # halved it is 0
+    weights = layer.get_weights()
+    with pytest.raises(RuntimeError), layer.folded_scale():
+        raise RuntimeError
+    for after, before in zip(layer.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(after, before)
+
+
+@pytest.mark.parametrize("case", ["rounds", "qk_norm", "lora", "int8"])
+def test_scales_that_cannot_be_folded_stay(case, random_weights):
+    layer = SelfAttention(96 if case == "rounds" else 128, 2, qk_norm=case == "qk_norm")
+    layer.build((None, 5, layer.hidden_dim))
+    random_weights(layer)
+    if case == "lora":
+        layer.qkv.enable_lora(2)
+    if case == "int8":
+        layer.qkv.quantize("int8")
+    x = np.random.default_rng(2).normal(size=(2, 5, layer.hidden_dim)).astype("float32")
+    plain, weights = _numbers(layer(x)), layer.get_weights()
+    with layer.folded_scale():
+        np.testing.assert_array_equal(_numbers(layer(x)), plain)
+        for now, before in zip(layer.get_weights(), weights, strict=True):
+            np.testing.assert_array_equal(now, before)

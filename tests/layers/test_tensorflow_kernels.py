@@ -5,7 +5,7 @@ import pytest
 from keras_vit import ViT
 from keras_vit.layers import LayerNorm
 from keras_vit.layers.activations import ACTIVATION_FUNCTIONS, activation_function
-from keras_vit.layers.layer_norm import fused_inference
+from keras_vit.layers.spelling import spelled
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("of TensorFlow alone", allow_module_level=True)
@@ -28,7 +28,7 @@ def test_layer_norm_is_that_of_keras(shape, dtype, tolerance, random_weights):
 
     @tf.function(input_signature=[tf.TensorSpec((None, *shape[1:]), dtype)])
     def fused(inputs):
-        with fused_inference(True):
+        with spelled("onednn"):
             return layer(inputs)
 
     kinds = {operation.type for operation in fused.get_concrete_function().graph.get_operations()}
@@ -53,7 +53,7 @@ def test_layer_norm_has_its_gradient(random_weights):
 
     @tf.function(input_signature=[tf.TensorSpec((None, 24))])
     def fused(inputs):
-        with fused_inference(True):
+        with spelled("onednn"):
             return gradient(inputs)
 
     np.testing.assert_allclose(fused(inputs), gradient(inputs), atol=1e-3, rtol=1e-4)
@@ -91,25 +91,24 @@ def test_eager_operations_stay_plain(random_weights):
     layer.build((None, 24))
     random_weights(layer)
     inputs = tf.constant(np.random.default_rng(0).normal(size=(5, 24)), tf.float32)
-    with fused_inference(True):
+    with spelled("onednn"):
         np.testing.assert_array_equal(
             layer(inputs), keras.layers.LayerNormalization.call(layer, inputs)
         )
 
 
-def test_a_gpu_gets_the_plain_spellings(monkeypatch):
-    monkeypatch.setattr(keras.distribution, "list_devices", lambda kind=None: ["gpu:0"])
-    assert activation_function("gelu", training=True) is ACTIVATION_FUNCTIONS["gelu"]
-    layer = LayerNorm()
-    layer.build((None, 4))
-
-    @tf.function(input_signature=[tf.TensorSpec((None, 4))])
-    def norm(inputs):
-        with fused_inference():
-            return layer(inputs)
-
-    operations = norm.get_concrete_function().graph.get_operations()
-    assert "FusedBatchNormV3" not in {operation.type for operation in operations}
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_a_gpu_gets_the_plain_spellings(device, monkeypatch):
+    monkeypatch.setattr(
+        keras.distribution, "list_devices", lambda kind=None: [f"{device}:0"] * (kind == device)
+    )
+    is_plain = activation_function("gelu", training=True) is ACTIVATION_FUNCTIONS["gelu"]
+    assert is_plain == (device == "gpu")
+    model = ViT.from_variant("Ti/16", num_layers=1, image_size=32, num_classes=3)
+    predict = tf.function(model.predict_step, autograph=False)
+    graph = predict.get_concrete_function((tf.TensorSpec((None, 32, 32, 3)),)).graph
+    kinds = {operation.type for operation in graph.get_operations()}
+    assert ("FusedBatchNormV3" in kinds) == (device == "cpu")
 
 
 def test_an_activation_is_compiled_once():
