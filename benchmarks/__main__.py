@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import machine, report, scaling
+from benchmarks import loss, machine, report, scaling
 from benchmarks.coordinator import QUICK, ROOT, Measurement, Settings
 from benchmarks.rows import ROWS, Case, Group, Row, groups
 
@@ -134,9 +134,12 @@ def run(
             row, seconds, fitted = report.curve_of(curve, measured, settings.rounds)
             result["rows"].append(row)
             if fitted is not None:
-                results.mkdir(parents=True, exist_ok=True)
                 path = results / f"{name}-{curve.axis}.svg"
                 report.write_text(path, scaling.draw(curve, seconds, fitted))
+        for (_, case), notes in measured.descriptions.items():
+            if "curves" in notes:
+                path = results / f"{name}-{case.task}.svg"
+                report.write_text(path, loss.draw(notes["curves"], notes["steps"]))
         result["groups"].append(report.raw(group, measured))
         result["gemm_gflops"] = report.gemm_rates(result["groups"], cases)
         report.save(result, results)

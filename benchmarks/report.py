@@ -33,14 +33,13 @@ def _finish(
     row: Row, group: Group, measured: Measured, rounds: int, counts: bool
 ) -> dict[str, Any]:
     subject = (row.subject, row.case)
-    ours = measured.by_round(subject, rounds)
-    theirs = measured.by_round((row.peer, row.case), rounds) if row.peer else []
+    ours = measured.by_round(subject, rounds, row.quantity)
     if row.peer:
+        theirs = measured.by_round((row.peer, row.case), rounds, row.quantity)
         scale = gemm_scale(row.case) if row.peer == "gemm" else 1.0
         values = [scale * ratio for ratio in statistics.round_ratios(theirs, ours)]
     else:
-        found = measured.by_round(subject, rounds, row.quantity)
-        values = [value for value in found if value is not None]
+        values = [value for value in ours if value is not None]
     interval = statistics.median_interval(values)
     if group.is_exact and values:
         interval = (values[0], values[0])
@@ -51,11 +50,11 @@ def _finish(
         finished["passed"] = (
             counts and not errors and statistics.clears(interval, row.bound, row.better)
         )
-    seconds = [value for value in ours if value is not None]
+    seconds = _seconds(measured, subject, rounds)
     finished |= {
-        "seconds": statistics.median(seconds),
-        "peer_seconds": statistics.median([value for value in theirs if value is not None]),
-        **gemm_beside(row.case, measured, rounds, statistics.median(seconds)),
+        "seconds": seconds,
+        "peer_seconds": _seconds(measured, (row.peer, row.case), rounds),
+        **gemm_beside(row.case, measured, rounds, seconds),
     }
     if errors:
         finished["note"] = f"failed: {errors[0].strip().splitlines()[-1]}"
@@ -64,6 +63,11 @@ def _finish(
     elif interval is None:
         finished["note"] = f"only {len(values)} of {rounds} rounds undisturbed"
     return finished
+
+
+def _seconds(measured: Measured, entry: Entry, rounds: int) -> float | None:
+    found = measured.by_round(entry, rounds)
+    return statistics.median([value for value in found if value is not None])
 
 
 def _row(name: str, values: list, interval: Any, bound: float | None, better: str) -> dict:
@@ -90,8 +94,7 @@ def gemm_beside(
     """Return the rate of matrix products of the same rounds, and the subject's share of it."""
     if case.task not in COMPUTING_TASKS:
         return {}
-    found = measured.by_round(("gemm", case), rounds)
-    block = statistics.median([value for value in found if value is not None])
+    block = _seconds(measured, ("gemm", case), rounds)
     if block is None:
         return {}
     beside = {"gemm_gflops": flops.block_flops(case) / block / 1e9}
@@ -204,13 +207,13 @@ def _number(value: float | None, scale: float = 1.0) -> str:
 
 def save(result: Mapping[str, Any], folder: Path) -> None:
     """Write `NAME.json` and `NAME.md`."""
-    folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / f"{result['name']}.json", json.dumps(result, indent=1) + "\n")
     write_text(folder / f"{result['name']}.md", markdown(result))
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file under a temporary name, and rename it."""
+    """Write a file under a temporary name, and rename it; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with _replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

@@ -9,9 +9,11 @@ IMAGE_SIZE = 224
 FRESH_TASKS = ("load", "import")
 # Peers write files beforehand, in a process of their own.
 WRITING_TASKS = ("load", "import", "pipeline")
-# A count, the same each time: measured once.
-EXACT_TASKS = ("agreement",)
+# Figures that no clock gives: measured once, without warming up.
+EXACT_TASKS = ("agreement", "loss")
 COMPUTING_TASKS = ("inference", "train")
+# Model and batch of the training steps.
+TRAINED = (("S/16", 8), ("S/16", 16), ("B/16", 8))
 # Processes that are held at once; a TensorFlow one with B/16 takes 1 to 3 GB.
 MOST_PROCESSES = 8
 
@@ -21,7 +23,8 @@ class Case:
     """What is computed, whoever does it.
 
     Args:
-        task: `"inference"`, `"train"`, `"load"`, `"import"`, `"pipeline"` or `"agreement"`.
+        task: `"inference"`, `"train"`, `"load"`, `"import"`, `"pipeline"`, `"agreement"` or
+            `"loss"`.
         model: Size, such as `"B/16"`.
         batch: Pictures a call.
         dtype: `"float32"`, `"bfloat16"` or, to train, `"mixed_bfloat16"`.
@@ -59,10 +62,10 @@ class Row:
     Args:
         case: What is computed.
         subject: Name in `peers.PEERS` of what is judged.
-        peer: Of what it is judged by: the value is the peer's seconds over the subject's. None:
-            the value is the subject's own `quantity`.
+        peer: Of what it is judged by: the value is the peer's seconds, or `quantity`, over the
+            subject's. None: the value is the subject's own `quantity`.
         bound: What the interval's nearer end shall reach, or None.
-        quantity: A figure that the subject's call returns.
+        quantity: A figure that the calls return; None, with a peer, for seconds.
         better: `"higher"` or `"lower"`.
     """
 
@@ -75,7 +78,8 @@ class Row:
 
     @property
     def name(self) -> str:
-        return f"{self.case.name}/{self.subject}/{self.peer or self.quantity}"
+        parts = (self.case.name, self.subject, self.peer, self.quantity)
+        return "/".join(part for part in parts if part)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -126,10 +130,13 @@ def _bounded() -> Iterable[Row]:
         if batch == 1:
             yield Row(case, "openvino", "timm", 1.15)
     for dtype, bound in (("float32", 1.15), ("mixed_bfloat16", 1.25)):
-        for model, batch in (("S/16", 8), ("S/16", 16), ("B/16", 8)):
+        for model, batch in TRAINED:
             case = Case("train", model, batch, dtype)
             yield Row(case, "ours_train", "keras_hub_train", bound)
             yield Row(case, "ours_train", "timm_train", 1.0)
+            yield Row(case, "ours_train", "timm_train", 1.0, quantity="peak_memory")
+    loss = Case("loss", dtype="mixed_bfloat16")
+    yield Row(loss, "loss", None, 0.05, quantity="final_gap", better="lower")
     load = Case("load", "B/16")
     yield Row(load, "load", "load_keras_hub", 1.5)
     yield Row(load, "load", None, 1.1, quantity="growth", better="lower")
@@ -159,6 +166,14 @@ def _others() -> Iterable[Row]:
     yield Row(case, "ours_torch", "keras_hub_torch")
     for subject in ("pipeline_training", "pipeline_evaluation", "decode"):
         yield Row(Case("pipeline"), subject, None, quantity="images_per_second")
+    for dtype, (model, batch) in itertools.product(("float32", "mixed_bfloat16"), TRAINED):
+        case = Case("train", model, batch, dtype)
+        yield Row(case, "ours_train", "keras_hub_train", quantity="peak_memory")
+        for subject in ("ours_train", "keras_hub_train", "timm_train"):
+            yield Row(case, subject, None, quantity="peak_memory", better="lower")
+    loss = Case("loss", dtype="mixed_bfloat16")
+    for quantity in ("largest_gap", "other_order_final_gap", "other_order_largest_gap"):
+        yield Row(loss, "loss", None, quantity=quantity, better="lower")
 
 
 def _table() -> tuple[Row, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from benchmarks.drawing import Axes, text
 from benchmarks.flops import attention_flops, depth_and_width, model_flops, num_tokens
 from benchmarks.rows import Case, Group
 
@@ -88,32 +89,15 @@ def fit(positions: Sequence[float], seconds: Sequence[float]) -> Fit:
 
 def draw(curve: Curve, seconds: Sequence[float], fitted: Fit) -> str:
     """Return points and parabola as SVG."""
-    width, height, margin = 480, 320, 56
     positions = [curve.position(case) for case in curve.cases]
-    right, top = 1.05 * max(positions), 1.1 * max(seconds)
-
-    def point(x: float, y: float) -> tuple[float, float]:
-        across = margin + x / right * (width - 2 * margin)
-        return round(across, 1), round(height - margin - y / top * (height - 2 * margin), 1)
-
-    line = [point(right * step / 60, max(0.0, fitted(right * step / 60))) for step in range(61)]
-    path = " ".join(f"{x},{y}" for x, y in line)
-    (left, base), (end, _), (_, ceiling) = point(0, 0), point(right, 0), point(0, top)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        'font-family="sans-serif" font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<path d="M{left},{ceiling} V{base} H{end}" fill="none" stroke="black"/>',
-        f'<polyline points="{path}" fill="none" stroke="steelblue"/>',
-        f'<text x="{width // 2}" y="{height - 12}" text-anchor="middle">{curve.axis}</text>',
-        f'<text x="{left}" y="{ceiling - 10}">ms a call of {curve.cases[0].model}, batch '
-        f"{curve.cases[0].batch}, {curve.cases[0].dtype}; line: fitted parabola</text>",
-    ]
+    axes = Axes(1.05 * max(positions), 1.1 * max(seconds))
+    steps = [axes.right * step / 60 for step in range(61)]
+    parts = axes.ticks(positions)
+    parts.append(axes.line([(x, max(0.0, fitted(x))) for x in steps], "steelblue"))
     for x, y in zip(positions, seconds, strict=True):
-        across, up = point(x, y)
-        parts += [
-            f'<circle cx="{across}" cy="{up}" r="3" fill="firebrick"/>',
-            f'<text x="{across}" y="{up - 7}" text-anchor="end">{1e3 * y:.0f}</text>',
-            f'<text x="{across}" y="{base + 14}" text-anchor="middle">{x}</text>',
-        ]
-    return "\n".join([*parts, "</svg>", ""])
+        across, up = axes.point(x, y)
+        parts.append(f'<circle cx="{across}" cy="{up}" r="3" fill="firebrick"/>')
+        parts.append(text(across, up - 7, f"{1e3 * y:.0f}", "end"))
+    case = curve.cases[0]
+    what = f"ms a call of {case.model}, batch {case.batch}, {case.dtype}; line: fitted parabola"
+    return axes.svg(curve.axis, what, parts)

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.cpu_time import Stamp
 from benchmarks.peers import Call
-from benchmarks.rows import FRESH_TASKS, Case
+from benchmarks.rows import EXACT_TASKS, FRESH_TASKS, Case
 
 # The first call compiles; some compile once more on the second.
 WARM_UPS = 2
@@ -33,13 +33,13 @@ class Worker:
         return {}
 
     def prepare(self, target: str, case: Mapping[str, Any]) -> dict:
-        """Build the peer and warm it up, but for one whose first call is the sample."""
+        """Build the peer and warm it up, but for one that makes a single call."""
         start = Stamp.now()
         module, function = target.split(":")
         self.call = getattr(importlib.import_module(module), function)(Case(**case))
         if case["task"] in FRESH_TASKS:
             self.start = start
-        else:
+        elif case["task"] not in EXACT_TASKS:
             for _ in range(WARM_UPS):
                 self.call.run()
         return {"seconds": time.perf_counter() - start.wall}

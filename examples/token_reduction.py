@@ -20,6 +20,7 @@ import argparse
 import dataclasses
 import gzip
 import json
+import math
 import pathlib
 import statistics
 import time
@@ -36,6 +37,7 @@ from keras_vit.data import index_folder
 MERGED = (0, 2, 4, 8, 12, 16)
 DROPPED = (0.0, 0.25, 0.5, 0.75)
 BATCH_SIZE = 64
+COLOURS = ("#1b6ca8", "#c0392b", "#2e8b57")  # of the curves, in order
 # The order of Fashion-MNIST's labels (its README).
 CLASS_NAMES = (
     *("t-shirt", "trouser", "pullover", "dress", "coat"),
@@ -135,46 +137,82 @@ def show(title: str, setting: str, rows: list[Row]):
     """Print one table."""
     print(f"\n{title}\n  {setting:>12}  accuracy  pictures/s   speed")
     for row in rows:
-        ratio = row.speed / rows[0].speed
-        print(f"  {row.setting:>12}  {row.accuracy:8.1%}  {row.speed:10.0f}  {ratio:5.2f}x")
+        label, ratio = name(title, row.setting), row.speed / rows[0].speed
+        print(f"  {label:>12}  {row.accuracy:8.1%}  {row.speed:10.0f}  {ratio:5.2f}x")
+
+
+def name(title: str, setting: float) -> str:
+    """Return a setting as a label of its point."""
+    return f"{setting:.0%}" if "dropout" in title else f"{setting}"
+
+
+def ticks(values: list[float], step: float) -> list[float]:
+    """Return multiples of `step`; all values are well between the first and the last."""
+    first, last = math.floor(min(values) / step - 0.3), math.ceil(max(values) / step + 0.3)
+    return [step * number for number in range(first, last + 1)]
 
 
 def draw(tables: dict[str, list[Row]], path: pathlib.Path):
-    """Write the curves as an SVG: speed, of the unreduced model's, against accuracy."""
-    width, height, left, top = 480, 300, 60, 40
-    points = {
-        title: [(row.speed / rows[0].speed, row.accuracy, row.setting) for row in rows]
+    """Write the curves as an SVG: accuracy over speed, that with all tokens being 1."""
+    curves = {
+        title: [(row.speed / rows[0].speed, row.accuracy) for row in rows]
         for title, rows in tables.items()
     }
-    every = [point for curve in points.values() for point in curve]
-    fastest, slowest = max(point[0] for point in every), min(point[0] for point in every)
-    lowest, highest = min(point[1] for point in every), max(point[1] for point in every)
+    every = [point for curve in curves.values() for point in curve]
+    speeds = ticks([speed for speed, _ in every], 0.5)
+    accuracies = ticks([accuracy for _, accuracy in every], 0.05)
+    left, right, top, bottom = 56, 596, 40, 360
 
     def place(speed: float, accuracy: float) -> tuple[float, float]:
-        x = (speed - slowest) / max(fastest - slowest, 1e-9)
-        y = (highest - accuracy) / max(highest - lowest, 1e-9)
-        return left + x * width, top + y * height
+        x = (speed - speeds[0]) / (speeds[-1] - speeds[0])
+        y = (accuracy - accuracies[0]) / (accuracies[-1] - accuracies[0])
+        return round(left + x * (right - left), 1), round(bottom - y * (bottom - top), 1)
 
     parts = [
-        f'<rect x="{left}" y="{top}" width="{width}" height="{height}" fill="none" stroke="#999"/>',
-        f'<text x="{left}" y="{top + height + 35}">speed, of the unreduced model\'s: '
-        f"{slowest:.2f}x to {fastest:.2f}x</text>",
-        f'<text x="{left}" y="{top - 15}">accuracy: {lowest:.1%} to {highest:.1%}</text>',
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="8" y="{top - 16}">accuracy</text>',
+        f'<text x="{(left + right) / 2}" y="{bottom + 40}" text-anchor="middle">'
+        "speed (1: all tokens)</text>",
     ]
-    for number, (title, curve) in enumerate(points.items()):
-        colour = ("#1b6ca8", "#c0392b", "#2e8b57")[number]
-        places = [place(speed, accuracy) for speed, accuracy, _ in curve]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}"/>')
-        for (x, y), (*_, setting) in zip(places, curve, strict=True):
-            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>')
-            parts.append(f'<text x="{x + 5:.1f}" y="{y - 5:.1f}" fill="{colour}">{setting}</text>')
-        y = top + height + 55 + 18 * number
-        parts.append(f'<text x="{left}" y="{y}" fill="{colour}">{title}</text>')
-    size = f'width="{left + width + 40}" height="{top + height + 60 + 18 * len(points)}"'
+    for speed in speeds:
+        x, colour = place(speed, 0.0)[0], "#888" if speed == 1.0 else "#ddd"
+        parts.append(f'<path d="M{x},{top} V{bottom}" stroke="{colour}"/>')
+        parts.append(f'<text x="{x}" y="{bottom + 18}" text-anchor="middle">{speed:g}</text>')
+    for accuracy in accuracies:
+        y = place(0.0, accuracy)[1]
+        parts.append(f'<path d="M{left},{y} H{right}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{accuracy:.0%}</text>')
+    for number, (title, curve) in enumerate(curves.items()):
+        labels = [name(title, row.setting) for row in tables[title]]
+        places = [place(*point) for point in curve]
+        parts += draw_curve(title, labels, places, COLOURS[number], left, bottom + 66 + 20 * number)
+    size = f'width="{right + 24}" height="{bottom + 60 + 20 * len(curves)}"'
     style = 'font-family="sans-serif" font-size="12"'
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>'
     path.write_text("\n".join([svg, *parts, "</svg>"]) + "\n", encoding="utf-8")
+
+
+def draw_curve(
+    title: str, labels: list[str], places: list[tuple[float, float]], colour: str, x: int, y: int
+) -> list[str]:
+    """Return a curve, and its line of the legend at `x`, `y`.
+
+    The first point, all tokens, has no label: two curves may share it. Labels of dropout stand
+    below the curve, others above, so that they keep apart near it.
+    """
+    line = " ".join(f"{across},{up}" for across, up in places)
+    parts = [f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>']
+    parts += [f'<circle cx="{across}" cy="{up}" r="3" fill="{colour}"/>' for across, up in places]
+    side = 16 if "dropout" in title else -8
+    for (across, up), label in zip(places[1:], labels[1:], strict=True):
+        parts.append(
+            f'<text x="{across}" y="{up + side}" text-anchor="middle" fill="{colour}">'
+            f"{label}</text>"
+        )
+    meaning = "patches left out" if "dropout" in title else "tokens merged in each block"
+    parts.append(f'<path d="M{x},{y - 4} h24" stroke="{colour}" stroke-width="1.5"/>')
+    parts.append(f'<text x="{x + 32}" y="{y}" fill="{colour}">{title} (numbers: {meaning})</text>')
+    return parts
 
 
 def main(arguments: list[str] | None = None):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import cpu_time, flops, report, scaling, statistics
+from benchmarks import cpu_time, drawing, flops, loss, memory, report, scaling, statistics
 from benchmarks.coordinator import ROOT, Measured, Measurement, Settings
 from benchmarks.peers import PEERS, Peer
 from benchmarks.rows import MOST_PROCESSES, ROWS, Case, Group, Row, groups
@@ -61,6 +61,14 @@ def dying_later(case):
         if len(calls) > 3:
             os._exit(4)
     return Call(run)
+
+def curved(case):
+    notes = {}
+    def run():
+        _note("curved")
+        notes.update(curves={"one": [2.0, 1.0], "other": [2.0, 1.5]}, steps=[10, 20])
+        return {"gap": 0.5}
+    return Call(run, notes)
 
 def silent(case):
     _note("silent")
@@ -163,6 +171,16 @@ def test_operations_are_those_of_the_published_sizes():
     assert report.gemm_scale(case) == 3 * flops.model_flops(case) / flops.block_flops(case)
 
 
+def test_memory_has_a_peak_that_can_be_forgotten():
+    before = memory.forget_peak()
+    held = np.ones(8_000_000)  # 64 MB
+    del held
+    assert memory.resident("VmHWM") - before > 50e6
+    assert memory.forget_peak() <= memory.resident("VmHWM") < before + 50e6
+    with pytest.raises(ValueError, match="`field` must be in /proc/self/status"):
+        memory.resident("VmNothing")
+
+
 # The table.
 
 
@@ -189,10 +207,15 @@ def _goals() -> dict[str, float]:
             for batch in (1, 8)
         },
         **{
-            f"train/{dtype}/{shape}/ours_train": dict(keras_hub_train=bound, timm_train=1.0)
+            f"train/{dtype}/{shape}/ours_train": {
+                "keras_hub_train": bound,
+                "timm_train": 1.0,
+                "timm_train/peak_memory": 1.0,
+            }
             for dtype, bound in (("float32", 1.15), ("mixed_bfloat16", 1.25))
             for shape in ("S16/batch8", "S16/batch16", "B16/batch8")
         },
+        "loss/mixed_bfloat16/loss": dict(final_gap=0.05),
         "load/B16/load": dict(load_keras_hub=1.5, growth=1.1),
         "import/import": dict(milliseconds=50.0),
         "pipeline/pipeline_training": dict(decode=0.9),
@@ -204,8 +227,12 @@ def _goals() -> dict[str, float]:
 
 def test_every_goal_is_a_row_with_its_bound():
     assert {row.name: row.bound for row in ROWS if row.bound is not None} == _goals()
-    lower = {row.name for row in ROWS if row.better == "lower"}
-    assert lower == {"load/B16/load/growth", "import/import/milliseconds"}
+    lower = {row.name for row in ROWS if row.better == "lower" and row.bound is not None}
+    assert lower == {
+        "loss/mixed_bfloat16/loss/final_gap",
+        "load/B16/load/growth",
+        "import/import/milliseconds",
+    }
     assert len({row.name for row in ROWS}) == len(ROWS) > len(_goals())
 
 
@@ -331,6 +358,7 @@ def _run(tmp_path, rounds, is_measurement=True):
         Row(CASE, "fast", "slow", bound=1.5),
         Row(CASE, "slow", "fast", bound=1.5),
         Row(CASE, "fast", "gemm"),
+        Row(CASE, "fast", "slow", bound=0.5, quantity="figure"),
         Row(exact, "fast", None, bound=1.9, quantity="figure"),
     ]
     results = tmp_path / "results"
@@ -346,7 +374,7 @@ def test_the_files_say_what_passed(peers, tmp_path):
     assert result["machine"]["versions"]["keras"]
     assert result["gemm_gflops"].keys() == {"float32", "bfloat16"}
     rows = {row["row"]: row for row in result["rows"]}
-    better, worse, gemm, exact = rows.values()
+    better, worse, gemm, figures, exact = rows.values()
     for row in rows.values():
         assert row.keys() >= {"row", "value", "interval", "bound", "passed"}
         low, high = row["interval"]
@@ -357,6 +385,10 @@ def test_the_files_say_what_passed(peers, tmp_path):
     assert gemm["passed"] is None
     scale = report.gemm_scale(CASE)
     assert gemm["value"] == pytest.approx(scale * gemm["peer_seconds"] / gemm["seconds"], rel=0.3)
+    assert figures["row"] == "inference/float32/Ti16/batch1/fast/slow/figure"
+    assert figures["interval"] == [0.5, 0.5] and figures["passed"] is True  # 1.0 over 2.0
+    assert figures["seconds"] == better["seconds"]
+    assert figures["peer_seconds"] == better["peer_seconds"]
     assert better["gemm_gflops"] > 0.0 and better["gemm_share"] > 0.0
     assert exact["interval"] == [2.0, 2.0] and exact["passed"] is True
     samples = result["groups"][1]["entries"][0]["samples"]
@@ -377,6 +409,64 @@ def test_a_failing_write_leaves_the_old_file(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         report.write_text(path, "half of a character \ud800")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+# What is trained.
+
+
+def test_a_training_step_tells_its_memory():
+    from benchmarks.peers import ours
+
+    call = ours.train(Case("train", "Ti/16", 1, "float32", image_size=32, num_layers=1))
+    assert call.run()["peak_memory"] > 0.0
+    memory.forget_peak()  # what compiling took
+    small = call.run()["peak_memory"]
+    held = np.ones(8_000_000)  # 61 MiB
+    assert 50.0 < call.run()["peak_memory"] - small < 80.0 and held.size
+
+
+def test_gaps_are_of_the_end_and_the_largest():
+    assert loss.smooth([1.0, 3.0, 5.0, 1.0], 2).tolist() == [2.0, 4.0, 3.0]
+    assert loss.gaps([1.0, 3.0, 4.4], [1.0, 2.0, 4.0]) == pytest.approx((0.1, 0.5))
+    assert loss.gaps([0.5, 1.0], [1.0, 1.0]) == (0.0, 0.5)
+
+
+def test_two_seeds_and_two_types_are_trained(monkeypatch):
+    from benchmarks.peers import loss as peer
+
+    monkeypatch.setattr(peer, "PASSES", 3)
+    monkeypatch.setattr(peer, "WINDOW", 2)
+    call = peer.from_random(Case("loss", dtype="mixed_bfloat16"))
+    figures = call.run()
+    used = {row.quantity for row in ROWS if row.subject == "loss"}
+    assert figures.keys() == used
+    assert call.notes["pictures"] == 100 and call.notes["steps"] == [4, 6]
+    other, float32, half = call.notes["curves"].values()
+    assert list(call.notes["curves"])[1:] == ["float32", "mixed_bfloat16"]
+    assert all(1.0 < value < 2.0 for value in (*other, *float32, *half))
+    assert 0.0 < figures["largest_gap"] < 0.01 < figures["other_order_largest_gap"]
+
+
+def test_a_loss_is_measured_once_and_drawn(peers, tmp_path):
+    rows = [Row(Case("loss", dtype="mixed_bfloat16"), "curved", None, 0.6, "gap", "lower")]
+    result = command.run("try", rows, [], SETTINGS, True, tmp_path, tmp_path / "results")
+    assert [name for _, name in _notes(tmp_path) if name == "curved"] == ["curved"]
+    assert result["rows"][0]["value"] == 0.5 and result["rows"][0]["passed"] is True
+    drawn = ElementTree.parse(tmp_path / "results" / "try-loss.svg").getroot()
+    lines = [node.get("points").split() for node in drawn if node.tag.endswith("polyline")]
+    (begin, low), (same, high) = lines
+    assert begin == same and float(low.split(",")[1]) > float(high.split(",")[1])
+    words = {node.text for node in drawn if node.tag.endswith("text")}
+    assert words >= {"one", "other", "step", "training loss, mean of 10 steps", "0", "20"}
+
+
+@pytest.mark.parametrize("end", [0.013, 0.3, 0.99, 1.05, 1.4, 252.0, 315.0, 3499.0, 7e5])
+def test_ticks_are_few_round_numbers(end):
+    numbers = drawing.round_numbers(end)
+    assert 3 <= len(numbers) <= 7 and numbers[0] == 0.0
+    step = numbers[1]
+    assert numbers[-1] <= end < numbers[-1] + step * 1.000001
+    assert f"{step:.0e}"[0] in "125" and f"{step:e}"[1:8] == ".000000"
 
 
 # Scaling.

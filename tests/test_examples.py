@@ -42,6 +42,8 @@ def test_token_reduction(tmp_path, capsys, monkeypatch):
         assert all(row["speed"] > 0 and 0.25 <= row["accuracy"] <= 1 for row in rows)
     drawing = xml.etree.ElementTree.parse(tmp_path / "token_reduction.svg")
     assert len(drawing.findall(".//{*}circle")) == 4
+    words = [node.text for node in drawing.findall(".//{*}text")]
+    assert {"8", "50%", "accuracy"} <= set(words) and len(words) == len(set(words))
 
 
 def test_bundled_assets_are_what_the_script_makes():

@@ -12,7 +12,8 @@ class Call:
     Args:
         run: Makes one call and waits for its result. May return figures by name, of which a
             sample keeps the mean.
-        notes: What the results file shall say: precision hints, threads, signature, ...
+        notes: What the results file shall say: precision hints, threads, signature, ... Asked
+            for after the last call, which may add to it.
     """
 
     run: Callable[[], Mapping[str, float] | None]
@@ -76,4 +77,5 @@ PEERS = {
     "pipeline_evaluation": _keras("pipeline:evaluation"),
     "decode": _keras("pipeline:decode"),
     "agreement": _keras("agreement:bfloat16"),
+    "loss": _keras("loss:from_random"),
 }

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from benchmarks.memory import resident
 from benchmarks.peers import Call
 from benchmarks.peers.inputs import labels
 from benchmarks.rows import Case
@@ -53,12 +54,24 @@ def _drop(value: Any) -> None:
     """A call returns figures or nothing."""
 
 
-def training_step(model: keras.Model, images: np.ndarray, case: Case) -> Call:
-    """Forward, backward and update of all weights, by `train_on_batch`."""
+def training_step(model: keras.Model, images: np.ndarray, case: Case, before: int) -> Call:
+    """Forward, backward and update of all weights, by `train_on_batch`.
+
+    Args:
+        model: Not compiled.
+        images: `(batch, height, width, channels)`.
+        case: What is computed.
+        before: What `forget_peak` returned before the model was built.
+    """
     model.compile(
         optimizer=keras.optimizers.SGD(1e-3, momentum=0.9),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     targets = labels(case)
     notes = {"policy": model.dtype_policy.name, "jit_compile": model.jit_compile}
-    return Call(lambda: _drop(model.train_on_batch(images, targets)), notes)
+
+    def run():
+        model.train_on_batch(images, targets)
+        return {"peak_memory": (resident("VmHWM") - before) / 2**20}
+
+    return Call(run, notes)

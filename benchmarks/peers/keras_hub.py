@@ -4,6 +4,7 @@ import keras
 from keras_hub.models import ViTBackbone, ViTImageClassifier
 
 from benchmarks.flops import NUM_CLASSES, PATCH_SIZE, depth_and_width
+from benchmarks.memory import forget_peak
 from benchmarks.peers import Call
 from benchmarks.peers.inputs import normalized, randomize_keras
 from benchmarks.peers.keras_calls import forward, training_step
@@ -33,4 +34,6 @@ def model_call(case: Case) -> Call:
 
 def train(case: Case) -> Call:
     """One step of SGD with momentum."""
-    return training_step(randomize_keras(make_classifier(case)), normalized(case), case)
+    before = forget_peak()
+    model = randomize_keras(make_classifier(case))
+    return training_step(model, normalized(case), case, before)

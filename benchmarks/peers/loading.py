@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.memory import forget_peak, resident
 from benchmarks.peers import Call
 from benchmarks.rows import Case
 
@@ -52,18 +53,9 @@ def _load(function: Callable[[str], Any], directory: Path) -> Call:
                     pass
 
     def run():
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget earlier peaks
-        before = resident("VmRSS")
+        before = forget_peak()
         model = function(str(directory))
         growth = resident("VmHWM") - before
         return {"growth": growth / (4.0 * model.count_params())}
 
     return Call(run)
-
-
-def resident(field: str) -> int:
-    """Return a size of this process in bytes: `VmRSS`, now, or `VmHWM`, its peak."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(f"{field}:"):
-            return 1024 * int(line.split()[1])
-    raise ValueError(f"`field` must be in /proc/self/status. Received: field={field!r}.")

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 import keras_vit
+from benchmarks.memory import forget_peak
 from benchmarks.peers import Call
 from benchmarks.peers.inputs import pixels, randomize_keras
 from benchmarks.peers.keras_calls import forward, training_step
@@ -38,7 +39,8 @@ def predict(case: Case) -> Call:
 
 def train(case: Case) -> Call:
     """One step of SGD with momentum."""
-    return training_step(_model(case), pixels(case), case)
+    before = forget_peak()
+    return training_step(_model(case), pixels(case), case, before)
 
 
 def saved_model(case: Case) -> Call:

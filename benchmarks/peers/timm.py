@@ -5,6 +5,7 @@ from typing import Any
 import timm
 import torch
 
+from benchmarks.memory import forget_peak, resident
 from benchmarks.peers import Call
 from benchmarks.peers.inputs import channels_first, labels, randomize_torch
 from benchmarks.rows import Case
@@ -57,6 +58,7 @@ def compiled(case: Case) -> Call:
 
 def train(case: Case) -> Call:
     """One step of SGD with momentum; bfloat16 is autocast, weights stay float32."""
+    before = forget_peak()
     model = make_model(case).train()
     images = torch.from_numpy(channels_first(case))
     targets = torch.from_numpy(labels(case))
@@ -70,5 +72,6 @@ def train(case: Case) -> Call:
         loss.backward()
         optimizer.step()
         loss.item()
+        return {"peak_memory": (resident("VmHWM") - before) / 2**20}
 
     return Call(run, notes() | {"autocast": is_half})
