@@ -74,6 +74,7 @@ PEERS = {
     "load_keras_hub": _keras("loading:keras_hub"),
     "import": _keras("importing:ours"),
     "pipeline_training": _keras("pipeline:training"),
+    "pipeline_training_cached": _keras("pipeline:cached_training"),
     "pipeline_evaluation": _keras("pipeline:evaluation"),
     "decode": _keras("pipeline:decode"),
     "agreement": _keras("agreement:bfloat16"),

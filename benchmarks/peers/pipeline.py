@@ -41,6 +41,14 @@ def _split():
     return Split(paths, np.zeros(len(paths), "int32"))
 
 
+def _training(cache_bytes: int) -> Call:
+    from keras_vit.data import training_dataset
+
+    size = (IMAGE_SIZE, IMAGE_SIZE)
+    batches = training_dataset(_split(), BATCH, size, cache_bytes=cache_bytes)
+    return _one_pass(batches.take(NUM_PICTURES // BATCH))
+
+
 def _one_pass(dataset: tf.data.Dataset) -> Call:
     """Draw everything once: no batches are left over from an earlier call."""
 
@@ -55,10 +63,12 @@ def _one_pass(dataset: tf.data.Dataset) -> Call:
 
 def training(case: Case) -> Call:
     """Random crops, mirrored, in a random order."""
-    from keras_vit.data import training_dataset
+    return _training(cache_bytes=0)
 
-    batches = training_dataset(_split(), BATCH, (IMAGE_SIZE, IMAGE_SIZE))
-    return _one_pass(batches.take(NUM_PICTURES // BATCH))
+
+def cached_training(case: Case) -> Call:
+    """The same, of pictures that were kept decoded in the passes before, as `finetune` has it."""
+    return _training(cache_bytes=3 * WIDTH * HEIGHT * NUM_PICTURES)
 
 
 def evaluation(case: Case) -> Call:
