@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from keras_vit import assets, resample
 from keras_vit.checks import Pair
 from keras_vit.config import ModelConfig, ViTConfig
 from keras_vit.image_model import ImageModel
+from keras_vit.layers.initializers import Donated, ReadWeights
 from keras_vit.mixer import Mixer
 from keras_vit.model import ViT
 from keras_vit.zoo import WeightFileError, read_checkpoint
@@ -207,14 +207,12 @@ def _model_config(stored: ModelConfig, keeps_tanh: bool, **wanted: Any) -> Model
     return config
 
 
-def _weights_for(
-    config: ModelConfig, checkpoint: Checkpoint, keeps_head: bool
-) -> Callable[[str, tuple[int, ...]], np.ndarray | None]:
+def _weights_for(config: ModelConfig, checkpoint: Checkpoint, keeps_head: bool) -> ReadWeights:
     """The function that gives each variable of a model of `config` its first value."""
     stored = checkpoint.config
     pixel_kernel = _PIXEL_KERNELS[stored.stem_stride > 1]
 
-    def read(path: str, shape: tuple[int, ...]) -> np.ndarray | None:
+    def read(path: str, shape: tuple[int, ...]) -> Donated | None:
         if path.startswith("head/") and not keeps_head:
             return None
         value = checkpoint.weight(path)
@@ -235,7 +233,7 @@ def _weights_for(
                 f"{checkpoint.tensors.path} does not fit the model: {path} must have the shape "
                 f"{shape}. Received: {value.shape}. Check the arguments that name sizes."
             )
-        return value
+        return Donated(value)
 
     return read
 

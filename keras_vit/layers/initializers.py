@@ -7,7 +7,27 @@ import keras
 import numpy as np
 from keras import ops
 
-ReadWeights = Callable[[str, tuple[int, ...]], np.ndarray | None]
+from keras_vit.layers.backend import is_tensorflow
+
+
+class Donated:
+    """An array that its maker gives away: its memory may become that of a variable.
+
+    TensorFlow copies an ndarray before it makes a tensor of it, and then again where it does not
+    begin on a 64-byte boundary. What `__array__` returns it takes as it is.
+
+    Args:
+        array: Nobody else may hold it, since training changes it.
+    """
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.array, dtype)
+
+
+ReadWeights = Callable[[str, tuple[int, ...]], np.ndarray | Donated | None]
 
 
 def fused_xavier_uniform(parts: int = 3) -> keras.initializers.Initializer:
@@ -28,7 +48,8 @@ class FromWeights(keras.initializers.Initializer):
     """The value that `read` has for one variable of `layer`, else `otherwise`.
 
     Args:
-        read: Takes the variable's path and shape; returns its array, or None.
+        read: Takes the variable's path and shape; returns its array, to be copied unless it is
+            `Donated`, or None.
         layer: The layer that owns the variable; its path is known when it is built.
         variable: Name of the variable in the layer.
         otherwise: The initializer that this one stands in for.
@@ -50,6 +71,8 @@ class FromWeights(keras.initializers.Initializer):
         value = self.read(f"{self.layer.path}/{self.variable}", tuple(shape))
         if value is None:
             return self.otherwise(shape, dtype=dtype)
+        if isinstance(value, Donated) and not is_tensorflow():
+            value = value.array
         return ops.convert_to_tensor(value, dtype=dtype)
 
 

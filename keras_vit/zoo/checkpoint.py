@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import mmap
 import warnings
 from collections.abc import Sequence
 
@@ -80,6 +81,8 @@ class Checkpoint:
     def weight(self, path: str) -> np.ndarray | None:
         """Return one variable in our shape, as float32, or None where the file lacks it.
 
+        The array is fresh and begins on a page, so that a variable can take its memory.
+
         Args:
             path: Our variable path, such as `"block_0/attention/qkv/kernel"`.
 
@@ -91,7 +94,7 @@ class Checkpoint:
             raise KeyError(path)
         if not self.tensors.tensors.keys() >= set(rule.theirs):
             return None
-        return np.ascontiguousarray(keymap.apply(rule, self._read), dtype=np.float32)
+        return _page_aligned(keymap.apply(rule, self._read))
 
     def _read(self, name: str) -> np.ndarray:
         value = self.tensors.read(name)
@@ -136,6 +139,17 @@ class Checkpoint:
         if missing or unexpected or misshapen:
             raise MissingWeightsError(self.tensors.path, missing, unexpected, misshapen)
         return tolerated
+
+
+def _page_aligned(array: np.ndarray) -> np.ndarray:
+    """Return a contiguous float32 copy of an array, in memory pages of its own.
+
+    malloc would keep the holes that arrays read from the file leave among weights, which stay.
+    """
+    pages = mmap.mmap(-1, max(4 * array.size, 1), access=mmap.ACCESS_COPY)  # private: a fork's own
+    copy = np.frombuffer(pages, np.float32, array.size).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def source_config(

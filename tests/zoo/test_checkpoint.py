@@ -66,12 +66,27 @@ def test_whole_files_have_every_variable_and_nothing_else(source):
         weight = understood.weight(path)
         assert weight.shape == shape
         assert weight.dtype == np.float32
-        assert weight.flags.c_contiguous
+        assert weight.flags.c_contiguous and weight.flags.writeable
+        assert weight.ctypes.data % 64 == 0
         used += weight.size
     stored = {name: a for name, a in load(source).items() if name not in understood.ignored}
     assert used == sum(array.size for array in stored.values())
     with pytest.raises(KeyError, match="no/such"):
         understood.weight("no/such")
+
+
+def test_a_weight_is_a_fresh_array_in_memory_that_a_fork_does_not_share():
+    """FAULTS H6: a variable takes it as its own, and training changes it."""
+    understood = understand(GOLDEN / "hf_vit", "hf_vit")
+    weight, again = (understood.weight("head/kernel") for _ in range(2))
+    weight += 1
+    assert (weight != again).all()
+    address, places = weight.ctypes.data, []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, end = (int(place, 16) for place in line.split()[0].split("-"))
+        places += [line.split()] if start <= address < end else []
+    assert [place[1] for place in places] == ["rw-p"]
+    assert places[0][4] == "0"  # of no file
 
 
 @pytest.mark.parametrize("source", SOURCES)
