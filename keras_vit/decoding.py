@@ -23,8 +23,10 @@ _REVERSED_COLUMNS = (2, 3, 6, 7)
 # A small file can announce a picture that fills the memory; PIL refuses from here on, too.
 MOST_PIXELS = 2 * (Image.MAX_IMAGE_PIXELS or 89_478_485)
 _SUPPORTED = "JPEG, PNG, WebP, GIF or BMP"
+_JPEG = b"\xff\xd8\xff"
+_JPEG_EXIF = r"Exif\x00\x00"
 _MAGIC = {
-    b"\xff\xd8\xff": "JPEG",
+    _JPEG: "JPEG",
     b"\x89PNG\r\n": "PNG",
     b"RIFF": "WebP",
     b"GIF8": "GIF",
@@ -57,8 +59,15 @@ def decode_image(encoded: tf.Tensor | bytes, channels: int = 3) -> tf.Tensor:
         tf.errors.InvalidArgumentError: If the bytes are no such picture, or cut short.
     """
     _check_channels(channels)
-    data = _Bytes(encoded)
-    upright = _turn(_decode_raster(data), _orientation(data))
+    encoded = tf.convert_to_tensor(encoded, tf.string)
+
+    def any_file():
+        data = _Bytes(encoded)
+        return _turn(_decode_raster(data), _orientation(data))
+
+    upright = tf.cond(
+        _is_upright_jpeg(encoded), lambda: _decode_jpeg(encoded), lambda: _as_one_node(any_file)
+    )
     return _to_channels(upright, channels)
 
 
@@ -83,31 +92,33 @@ def decode_crop(
         ValueError, tf.errors.InvalidArgumentError: As `decode_image`.
     """
     _check_channels(channels)
-    data = _Bytes(encoded)
-    orientation = _orientation(data)
+    encoded = tf.convert_to_tensor(encoded, tf.string)
 
-    def fused():
-        size = tf.io.extract_jpeg_shape(data.encoded)[:2]
-        upright_size = tf.where(_any(orientation, _TRANSPOSED), size[::-1], size)
-        box = choose_box(upright_size[0], upright_size[1])
-        begin, extent = _raster_box(box, upright_size, orientation)
-        # Chroma is interpolated between neighbours: one pixel more on each side makes the
-        # box's border what it is in the whole picture.
-        outer = tf.maximum(begin - 1, 0)
-        outer_extent = tf.minimum(begin + extent + 1, size) - outer
-        window = tf.concat([outer, outer_extent], axis=0)
-        raster = tf.io.decode_and_crop_jpeg(
-            data.encoded, window, channels=3, dct_method="INTEGER_ACCURATE"
-        )
-        return _turn(_slice(raster, begin - outer, extent), orientation)
-
-    def decoded_first():
-        upright = _turn(_decode_other(data), orientation)
-        size = tf.shape(upright)
+    def upright_jpeg():
+        size = tf.io.extract_jpeg_shape(encoded)[:2]
         box = choose_box(size[0], size[1])
-        return _slice(upright, box[:2], box[2:])
+        return _decode_jpeg_box(encoded, size, box[:2], box[2:])
 
-    crop = tf.cond(data.is_jpeg, fused, decoded_first)
+    def any_file():
+        data = _Bytes(encoded)
+        orientation = _orientation(data)
+
+        def turned_jpeg():
+            size = tf.io.extract_jpeg_shape(encoded)[:2]
+            upright_size = tf.where(_any(orientation, _TRANSPOSED), size[::-1], size)
+            box = choose_box(upright_size[0], upright_size[1])
+            begin, extent = _raster_box(box, upright_size, orientation)
+            return _turn(_decode_jpeg_box(encoded, size, begin, extent), orientation)
+
+        def decoded_first():
+            upright = _turn(_decode_other(data), orientation)
+            size = tf.shape(upright)
+            box = choose_box(size[0], size[1])
+            return _slice(upright, box[:2], box[2:])
+
+        return tf.cond(data.is_jpeg, turned_jpeg, decoded_first)
+
+    crop = tf.cond(_is_upright_jpeg(encoded), upright_jpeg, lambda: _as_one_node(any_file))
     return _to_channels(crop, channels)
 
 
@@ -179,7 +190,7 @@ class _Bytes:
         self.encoded = tf.convert_to_tensor(encoded, tf.string)
         self._data = tf.io.decode_raw(tf.strings.join([self.encoded, b"\0"]), tf.uint8)
         self.size = tf.size(self._data, out_type=tf.int64) - 1
-        self.is_jpeg = self.equals(0, b"\xff\xd8\xff")
+        self.is_jpeg = self.equals(0, _JPEG)
 
     def byte(self, at: Any) -> tf.Tensor:
         at = tf.minimum(tf.cast(at, tf.int64), self.size)
@@ -197,19 +208,46 @@ class _Bytes:
         places = tf.constant(list(range(len(pattern))), tf.int64)
         return tf.reduce_all(self.byte(at + places) == tf.constant(list(pattern), tf.int64))
 
-    def contain(self, text: str) -> tf.Tensor:
-        # TensorFlow has no search for bytes; taking them out is as fast as one.
-        without = tf.strings.regex_replace(self.encoded, text, "", replace_global=False)
-        return tf.strings.length(without) < tf.strings.length(self.encoded)
+
+def _is_upright_jpeg(encoded: tf.Tensor) -> tf.Tensor:
+    """Whether this is a JPEG without EXIF, for which few operations are enough."""
+    is_jpeg = tf.strings.substr(encoded, 0, len(_JPEG)) == _JPEG
+    return is_jpeg & ~_contains(encoded, _JPEG_EXIF)
+
+
+def _contains(encoded: tf.Tensor, text: str) -> tf.Tensor:
+    # TensorFlow has no search for bytes; taking them out is as fast as one.
+    without = tf.strings.regex_replace(encoded, text, "", replace_global=False)
+    return tf.strings.length(without) < tf.strings.length(encoded)
+
+
+def _as_one_node(branch: Callable[[], tf.Tensor]) -> tf.Tensor:
+    """A rare branch, not inlined: each operation of a branch costs time even if it is not taken."""
+    if tf.executing_eagerly():
+        return branch()
+    return tf.function(branch, autograph=False, experimental_attributes={"_noinline": True})()
+
+
+def _decode_jpeg(encoded: tf.Tensor) -> tf.Tensor:
+    return tf.io.decode_jpeg(encoded, channels=3, dct_method="INTEGER_ACCURATE")
+
+
+def _decode_jpeg_box(
+    encoded: tf.Tensor, size: tf.Tensor, begin: tf.Tensor, extent: tf.Tensor
+) -> tf.Tensor:
+    """What `_decode_jpeg` and a slice give, of a JPEG of `size`."""
+    # Chroma is interpolated between neighbours: one pixel more on each side makes the box's
+    # border what it is in the whole picture.
+    outer = tf.maximum(begin - 1, 0)
+    outer_extent = tf.minimum(begin + extent + 1, size) - outer
+    window = tf.concat([outer, outer_extent], axis=0)
+    raster = tf.io.decode_and_crop_jpeg(encoded, window, channels=3, dct_method="INTEGER_ACCURATE")
+    return _slice(raster, begin - outer, extent)
 
 
 def _decode_raster(data: _Bytes) -> tf.Tensor:
     """uint8 `(height, width, 3)` as stored, not yet upright."""
-
-    def jpeg():
-        return tf.io.decode_jpeg(data.encoded, channels=3, dct_method="INTEGER_ACCURATE")
-
-    return tf.cond(data.is_jpeg, jpeg, lambda: _decode_other(data))
+    return tf.cond(data.is_jpeg, lambda: _decode_jpeg(data.encoded), lambda: _decode_other(data))
 
 
 def _decode_other(data: _Bytes) -> tf.Tensor:
@@ -306,12 +344,11 @@ def _orientation(data: _Bytes) -> tf.Tensor:
             )
             return tiff
 
-        # The walk is hundreds of small operations, a third of decoding; most files need none.
-        return tf.cond(data.contain(name), walk, lambda: nowhere)
+        return tf.cond(_contains(data.encoded, name), walk, lambda: nowhere)
 
     tiff = tf.cond(
         data.is_jpeg,
-        lambda: find("Exif\\x00\\x00", 2, _jpeg_segment),
+        lambda: find(_JPEG_EXIF, 2, _jpeg_segment),
         lambda: tf.case(
             [
                 (data.equals(0, b"\x89PNG"), lambda: find("eXIf", 8, _png_chunk)),
