@@ -89,7 +89,7 @@ def resize_image(image: Any, preprocessing: PreprocessingConfig, image_size: Pai
     import tensorflow as tf
 
     image = tf.convert_to_tensor(image)
-    if image.dtype != tf.uint8:  # kernels read it as fast, and it is a quarter as long
+    if image.dtype != tf.uint8:  # a quarter as long, and resized to the same bits
         image = tf.cast(image, tf.float32)
     if preprocessing.resize == "crop":
         size = _covering_size(image, preprocessing, image_size)
