@@ -62,7 +62,14 @@ Model = Annotated[
         "--model", "-m", help="What to start from: see `keras-vit list`; a path; or 'bundled'."
     ),
 ]
-RecipeName = Annotated[Literal[tuple(RECIPES)], typer.Option("--recipe", help="How to train.")]
+RecipeName = Annotated[
+    Literal[tuple(RECIPES)],
+    typer.Option(
+        "--recipe",
+        help="How to train: as in the paper; gentler with the lower blocks; adapters and head "
+        "alone; the head alone.",
+    ),
+]
 Directory = Annotated[
     Path | None,
     typer.Option(
@@ -164,6 +171,7 @@ def finetune(
       keras-vit finetune flowers/ -d runs/1 --resume               after Ctrl-C
       keras-vit finetune flowers/ --image-size 384 --batch-size 64 --learning-rate 0.01
       keras-vit finetune flowers/ -m vit_small_patch16_224.augreg_in21k --epochs 20
+      keras-vit finetune flowers/ --recipe linear_probe            tens of pictures
       keras-vit finetune pictures.csv --augment randaugment --augment mixup
 
     Every file is decoded once before the training; those that are no pictures are listed and

@@ -7,25 +7,33 @@ from typing import Any
 import keras
 
 from keras_vit.checks import check_choice
-from keras_vit.training.losses import SigmoidCrossentropy
+from keras_vit.image_model import ImageModel
+from keras_vit.lora import lora_settings
+from keras_vit.training.layer_decay import layer_decay
+from keras_vit.training.losses import SigmoidCrossentropy, SmoothedCrossentropy
 from keras_vit.training.schedules import warmup_cosine
 
 
-def _for_integers() -> dict[str, Any]:
+def _for_integers(label_smoothing: float = 0.0) -> dict[str, Any]:
+    # Keras' own as long as it will do: any Keras reads a compiled model with it.
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     return {
-        "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        "loss": SmoothedCrossentropy(label_smoothing) if label_smoothing else loss,
         "metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
     }
 
 
-def _for_one_hot() -> dict[str, Any]:
+def _for_one_hot(label_smoothing: float = 0.0) -> dict[str, Any]:
     return {
-        "loss": keras.losses.CategoricalCrossentropy(from_logits=True),
+        "loss": keras.losses.CategoricalCrossentropy(
+            from_logits=True, label_smoothing=label_smoothing
+        ),
         "metrics": [keras.metrics.CategoricalAccuracy(name="accuracy")],
     }
 
 
-def _for_multi_hot() -> dict[str, Any]:
+def _for_multi_hot(label_smoothing: float = 0.0) -> dict[str, Any]:
+    del label_smoothing  # a sigmoid a class has no other classes to give to
     return {
         "loss": SigmoidCrossentropy(),
         "metrics": [
@@ -34,11 +42,32 @@ def _for_multi_hot() -> dict[str, Any]:
     }
 
 
-# Loss and metrics, by what labels are.
-LABELS: dict[str, Callable[[], dict[str, Any]]] = {
+# Loss and metrics, by what labels are, with label smoothing.
+LABELS: dict[str, Callable[..., dict[str, Any]]] = {
     "integer": _for_integers,
     "one_hot": _for_one_hot,
     "multi_hot": _for_multi_hot,
+}
+
+
+def _train_all(model: ImageModel) -> None:
+    """What is frozen stays so: the caller froze it."""
+
+
+def _train_head(model: ImageModel) -> None:
+    model.trainable_part(blocks=False, stem=False)
+
+
+def _train_adapters(model: ImageModel) -> None:
+    if lora_settings(model) is None:
+        model.add_lora(rank=8, targets=("qkv", "proj"))
+
+
+# What of the model learns.
+TRAINED_PARTS: dict[str, Callable[[ImageModel], None]] = {
+    "all": _train_all,
+    "head": _train_head,
+    "lora": _train_adapters,
 }
 
 
@@ -63,13 +92,20 @@ class Recipe:
 
     Args:
         name: Its key in `RECIPES`.
-        optimizer: Called with `learning_rate` (a schedule) and `global_clipnorm`.
+        optimizer: Called with `learning_rate` (a schedule), `global_clipnorm` and, if there is
+            one, `weight_decay`.
         learning_rate: The highest rate, where none is given.
         learning_rate_grid: Rates worth a try.
         total_steps: Updates of the weights, where neither steps nor epochs are given.
         warmup_fraction: Share of the steps that warm up, where no number is given.
         max_warmup_steps: Most steps of such a warm-up.
-        clip_norm: Most that the global norm of a step's gradients may be.
+        clip_norm: Most that the global norm of a step's gradients may be; None for no limit.
+        weight_decay: Of kernels alone, decoupled: times the learning rate of the step.
+        layer_decay: Learning rate of a block over that of the block after it; see
+            `keras_vit.layer_decay`.
+        label_smoothing: Share of each picture's weight that goes to all classes alike.
+        trained_part: What of the model learns, a key of `TRAINED_PARTS`.
+        augmentation: Names in `keras_vit.augment.AUGMENTATIONS`, after crop and flip.
         batch_size: Pictures a step.
         image_size: Side of the pictures in the publication, in pixels.
         crop_area: Least and greatest share of a picture's area that a training crop shows.
@@ -84,12 +120,25 @@ class Recipe:
     total_steps: int
     warmup_fraction: float
     max_warmup_steps: int
-    clip_norm: float
+    clip_norm: float | None
     batch_size: int
     image_size: int
     crop_area: tuple[float, float]
     flip: bool
     presets: Mapping[str, Preset]
+    weight_decay: float | None = None
+    layer_decay: float | None = None
+    label_smoothing: float = 0.0
+    trained_part: str = "all"
+    augmentation: tuple[str, ...] = ()
+
+    def prepare(self, model: ImageModel) -> None:
+        """Freeze what the recipe does not train, or put adapters in; before `compile_arguments`.
+
+        Args:
+            model: Changed in place. Adapters that it has already stay as they are.
+        """
+        TRAINED_PARTS[self.trained_part](model)
 
     def warmup_steps(self, total_steps: int) -> int:
         """Steps of the warm-up of a run of `total_steps`."""
@@ -101,6 +150,7 @@ class Recipe:
         total_steps: int | None = None,
         warmup_steps: int | None = None,
         labels: str = "integer",
+        model: ImageModel | None = None,
     ) -> dict[str, Any]:
         """Return what `model.compile` needs for this recipe.
 
@@ -112,6 +162,8 @@ class Recipe:
                 number a class that sum to 1, as mixing pictures makes them. `"multi_hot"`: rows
                 of one 0 or 1 a class, any number of 1s; the loss is then that of a sigmoid a
                 class, summed over classes.
+            model: The model to compile, which recipes with weight decay or layer-wise rates have
+                to know.
 
         Returns:
             `optimizer`, `loss` (from logits) and `metrics`: `accuracy`; of multi-hot labels
@@ -120,8 +172,8 @@ class Recipe:
             precision is that of `keras_vit.evaluate`.
 
         Raises:
-            ValueError: If the steps do not fit each other, the rate is not above 0, or there are
-                no such labels.
+            ValueError: If the steps do not fit each other, the rate is not above 0, there are no
+                such labels, or the model is missing.
 
         Example:
 
@@ -138,5 +190,24 @@ class Recipe:
             warmup_steps = self.warmup_steps(total_steps)
         check_choice("labels", labels, LABELS)
         schedule = warmup_cosine(learning_rate, total_steps, warmup_steps)
-        optimizer = self.optimizer(learning_rate=schedule, global_clipnorm=self.clip_norm)
-        return {"optimizer": optimizer, **LABELS[labels]()}
+        return {
+            "optimizer": self._optimizer(schedule, model),
+            **LABELS[labels](self.label_smoothing),
+        }
+
+    def _optimizer(self, schedule: Any, model: ImageModel | None) -> keras.optimizers.Optimizer:
+        arguments = {"learning_rate": schedule, "global_clipnorm": self.clip_norm}
+        if self.weight_decay is None and self.layer_decay is None:
+            return self.optimizer(**arguments)
+        if model is None:
+            raise ValueError(
+                f"The recipe {self.name!r} has rates or weight decay for parts of the model. "
+                "Received: model=None. Give `compile_arguments(model=model)`."
+            )
+        optimizer = self.optimizer(**arguments, weight_decay=self.weight_decay)
+        kernels = {"kernel", "lora_kernel_a", "lora_kernel_b"}
+        optimizer.exclude_from_weight_decay(
+            var_list=[each for each in model.trainable_variables if each.name not in kernels]
+        )
+        # With a decay of 1 as well: it remembers what is excluded when a run resumes.
+        return layer_decay(optimizer, model, self.layer_decay or 1.0)

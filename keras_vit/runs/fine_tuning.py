@@ -108,7 +108,9 @@ def finetune(
             `(images, labels)` with pixels 0..255, or a `tf.data.Dataset` of such batches at the
             model's size, used as it is. `keras_vit.data.open_training_data` says how.
         validation: The like; None for what the source says, or for no validation.
-        recipe: Name or value of a recipe.
+        recipe: Name or value of a recipe. `"paper_sgd"`: the paper's. `"adamw_layer_decay"`:
+            gentler with what was pre-trained. `"lora"`: adapters and head. `"linear_probe"`:
+            the head alone; the rest of `model` stays frozen afterwards.
         directory: Where the files go; None keeps none.
         steps: Updates of the weights; None for `epochs`, or else the recipe's number.
         epochs: Passes over the pictures, instead of `steps`.
@@ -125,8 +127,9 @@ def finetune(
         augmentation: What to do to training pictures after the recipe's crop and flip: a layer
             of Keras or KerasCV made for pixels 0..255, a name in
             `keras_vit.augment.AUGMENTATIONS`, a function of batches of float32 images in
-            TensorFlow, or a list of these. Layers that mix pictures (`MixUp`, `CutMix`) mix
-            their labels too; metrics of training are then of mixed pictures.
+            TensorFlow, or a list of these; None for the recipe's. Layers that mix pictures
+            (`MixUp`, `CutMix`) mix their labels too; metrics of training are then of mixed
+            pictures.
         early_stopping: Epochs without a better one after which the run ends and the best
             epoch's weights are put back; None for never.
         resume: Whether to go on with the run that `directory` holds.
@@ -154,13 +157,14 @@ def finetune(
     recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe)
     check_counts(steps=steps, epochs=epochs, batch_size=batch_size, early_stopping=early_stopping)
     _check_seed(seed)
-    augmentations = as_augmentations(augmentation)
+    augmentations = as_augmentations(recipe.augmentation if augmentation is None else augmentation)
     path = _check_directory(directory, resume, overwrite)
     data = open_training_data(train, validation, validation_fraction, seed, multi_label)
     _report(data)
     keras.utils.set_random_seed(seed)
     model = _open_model(model, data, path / LAST_FILE if resume else None)
     check_fits(model, data)
+    recipe.prepare(model)
     plan = make_plan(data.train, recipe, steps, epochs, batch_size, learning_rate, warmup_steps)
     weights = as_class_weights(class_weights, data, model.config.num_classes)
     if resume:

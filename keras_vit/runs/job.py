@@ -86,7 +86,7 @@ class Job:
         """Make the model ready to train, and have it say what its outputs mean."""
         model, plan = self.model, self.plan
         arguments = (plan.learning_rate, plan.total_steps, plan.warmup_steps, self.labels)
-        model.compile(**self.recipe.compile_arguments(*arguments))
+        model.compile(**self.recipe.compile_arguments(*arguments, model=model))
         # Built within the first step it would be traced twice.
         model.optimizer.build(model.trainable_variables)
         model.labels = self.data.class_names or model.labels

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+from keras import ops
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -31,3 +32,41 @@ class SigmoidCrossentropy(keras.losses.BinaryCrossentropy):
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         return super().call(y_true, y_pred) * y_pred.shape[-1]  # (batch,)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class SmoothedCrossentropy(keras.losses.CategoricalCrossentropy):
+    """Softmax cross-entropy of integer labels with label smoothing.
+
+    `keras.losses.SparseCategoricalCrossentropy` of Keras 3.15 has none, and
+    `keras.losses.CategoricalCrossentropy` takes no integers.
+
+    Args:
+        label_smoothing: Share of each picture's weight that goes to all classes alike, 0 to 1.
+        from_logits: Whether predictions are logits rather than probabilities.
+        name: Name of the loss.
+        **kwargs: Those of `keras.losses.CategoricalCrossentropy`.
+
+    Call arguments:
+        y_true: Class indices, `(batch,)` or `(batch, 1)`.
+        y_pred: Logits `(batch, num_classes)`.
+
+    Reference:
+        Szegedy et al., arXiv 1512.00567, section 7.
+    """
+
+    def __init__(
+        self,
+        label_smoothing: float = 0.1,
+        from_logits: bool = True,
+        name: str = "smoothed_crossentropy",
+        **kwargs,
+    ):
+        super().__init__(
+            label_smoothing=label_smoothing, from_logits=from_logits, name=name, **kwargs
+        )
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        indices = ops.cast(ops.reshape(y_true, (-1,)), "int32")  # Keras made them floats
+        one_hot = ops.one_hot(indices, y_pred.shape[-1], dtype=y_pred.dtype)
+        return super().call(one_hot, y_pred)  # (batch,)

@@ -4,6 +4,7 @@ import shutil
 import pytest
 
 from keras_vit import runs
+from keras_vit.recipes import RECIPES
 
 QUICK = ("--steps", 2, "--batch-size", 4, "--validation-fraction", 0.5)
 
@@ -50,6 +51,16 @@ def test_without_validation_the_training_accuracy_is_told(command, pictures, che
     settings = json.loads((tmp_path / "run.json").read_text())["settings"]
     assert settings["augmentation"] == ["RandomErasing", "MixUp"]
     assert "Best training accuracy: " in result.out and "epoch 1 of 1" in result.out
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_runs_by_its_command(recipe, command, pictures, checkpoint, tmp_path):
+    result = command(
+        *("finetune", pictures, "-d", tmp_path, "-m", checkpoint, *QUICK, "--recipe", recipe)
+    )
+    assert result.code == 0, result.err
+    settings = json.loads((tmp_path / "run.json").read_text())["settings"]
+    assert (settings["recipe"]["name"], settings["total_steps"]) == (recipe, 2)
 
 
 def test_options_reach_the_run(command, pictures, checkpoint, tmp_path, monkeypatch):

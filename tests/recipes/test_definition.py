@@ -1,11 +1,17 @@
 import dataclasses
 
 import keras
+import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit import ViT
 from keras_vit.recipes import RECIPES, recipe
 from keras_vit.recipes.paper_sgd import PAPER_SGD
+
+
+def _tiny():
+    return ViT.from_variant("Ti/16", num_layers=2, image_size=16, num_classes=3)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -18,13 +24,78 @@ from keras_vit.recipes.paper_sgd import PAPER_SGD
     ],
 )
 def test_compile_arguments_make_a_model_trainable(name, kind, labels, metrics):
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    arguments = RECIPES[name].compile_arguments()
+    model = _tiny()
+    RECIPES[name].prepare(model)
+    arguments = RECIPES[name].compile_arguments(model=model)
     if kind != "integer":  # the default
-        arguments = RECIPES[name].compile_arguments(labels=kind)
+        arguments = RECIPES[name].compile_arguments(labels=kind, model=model)
     model.compile(**arguments)
-    logs = model.train_on_batch(keras.ops.ones((2, 4)), keras.ops.array(labels), return_dict=True)
+    images = keras.ops.full((2, 16, 16, 3), 99.0)
+    logs = model.train_on_batch(images, keras.ops.array(labels), return_dict=True)
     assert set(logs) == {"loss"} | metrics
+
+
+TRAINED = {
+    "paper_sgd": {"embedding", "block", "encoder_norm", "head"},
+    "adamw_layer_decay": {"embedding", "block", "encoder_norm", "head"},
+    "lora": {"adapter", "head"},
+    "linear_probe": {"head"},
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_one_step_changes_what_the_recipe_trains(name, random_weights):
+    model = random_weights(_tiny())
+    RECIPES[name].prepare(model)
+    RECIPES[name].prepare(model)  # as a run that resumes does
+    before = {variable.path: np.array(variable) for variable in model.weights}
+    model.compile(**RECIPES[name].compile_arguments(model=model, warmup_steps=0))
+    images = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3)).astype("float32")
+    model.train_on_batch(images, keras.ops.array([0, 2]))
+    changed = {
+        "adapter"
+        if "lora" in variable.name
+        else {"block": "block"}.get(variable.path[:5], variable.path.split("/")[0])
+        for variable in model.weights
+        if np.any(np.array(variable) != before[variable.path])
+    }
+    prefix = {"class_token", "prefix_tokens", "patch_embedding", "position_embedding"}
+    changed = {"embedding" if part in prefix else part for part in changed}
+    assert changed == TRAINED[name]
+
+
+def test_weight_decay_is_of_kernels_alone(random_weights):
+    """Read off one update with gradients of zero, which leaves nothing but the decay."""
+    model = random_weights(_tiny())
+    recipe = dataclasses.replace(RECIPES["adamw_layer_decay"], layer_decay=None)
+    arguments = recipe.compile_arguments(0.5, total_steps=10, warmup_steps=0, model=model)
+    optimizer, variables = arguments["optimizer"], model.trainable_variables
+    before = [np.array(variable) for variable in variables]
+    optimizer.build(variables)
+    optimizer.apply([keras.ops.zeros_like(variable) for variable in variables])
+    for variable, old in zip(variables, before, strict=True):
+        kept = 1.0 - 0.5 * 0.05 if variable.name == "kernel" else 1.0
+        np.testing.assert_allclose(np.array(variable), kept * old, rtol=1e-6)
+
+
+def test_recipes_with_rates_for_parts_need_the_model():
+    for name in ("adamw_layer_decay", "lora"):
+        with pytest.raises(ValueError, match=f"recipe '{name}' .*compile_arguments.model=model"):
+            RECIPES[name].compile_arguments()
+
+
+def test_label_smoothing_reaches_the_loss():
+    logits, labels = keras.ops.array([[9.0, 0.0, 0.0]]), keras.ops.array([0])
+    recipe = dataclasses.replace(PAPER_SGD, label_smoothing=0.3)
+    plain = float(PAPER_SGD.compile_arguments()["loss"](labels, logits))
+    one_hot = keras.ops.one_hot(labels, 3)
+    for kind, answer in (("integer", labels), ("one_hot", one_hot)):
+        smoothed = float(recipe.compile_arguments(labels=kind)["loss"](answer, logits))
+        assert smoothed == pytest.approx(plain + 0.3 * 2 / 3 * 9.0, rel=1e-5)
+    multi = recipe.compile_arguments(labels="multi_hot")["loss"](one_hot, logits)
+    assert float(multi) == float(
+        PAPER_SGD.compile_arguments(labels="multi_hot")["loss"](one_hot, logits)
+    )
 
 
 def test_losses_agree_where_labels_say_the_same():

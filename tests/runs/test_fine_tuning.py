@@ -123,6 +123,22 @@ def test_resuming_equals_not_stopping(arrays, tmp_path):
     assert again.metrics == resumed.metrics
 
 
+@pytest.mark.parametrize("recipe", keras_vit.recipes.RECIPES)
+def test_every_recipe_runs_and_resumes(recipe, arrays, tmp_path):
+    arguments = dict(train=arrays, validation=arrays, recipe=recipe, epochs=3, batch_size=5)
+    arguments |= dict(warmup_steps=1, verbose=0)
+    whole = finetune(make_model(), directory=tmp_path / "whole", **arguments)
+    assert whole.history["loss"][-1] < whole.history["loss"][0]
+    cut = tmp_path / "cut"
+    with pytest.raises(KeyboardInterrupt):
+        finetune(make_model(), directory=cut, callbacks=[Interrupt(epoch=1)], **arguments)
+    resumed = finetune(make_model(seed=9), directory=cut, resume=True, **arguments)
+    assert_same_weights(resumed.model, whole.model)
+    by_name = keras.saving.load_model(cut / "last.keras")
+    assert len(by_name.trainable_variables) == len(whole.model.trainable_variables)
+    assert_same_weights(by_name, whole.model)
+
+
 def test_interrupted_before_the_first_checkpoint(arrays, tmp_path):
     arguments = {"train": arrays, "epochs": 2, "batch_size": 4, "verbose": 0}
     with pytest.raises(KeyboardInterrupt):

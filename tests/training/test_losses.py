@@ -1,7 +1,8 @@
 import keras
 import numpy as np
+import pytest
 
-from keras_vit.training.losses import SigmoidCrossentropy
+from keras_vit.training.losses import SigmoidCrossentropy, SmoothedCrossentropy
 
 
 def test_sums_over_classes():
@@ -12,9 +13,23 @@ def test_sums_over_classes():
     np.testing.assert_allclose(SigmoidCrossentropy()(labels, logits), expected, rtol=1e-6)
 
 
-def test_comes_back_from_its_configuration():
-    loss = SigmoidCrossentropy(label_smoothing=0.1)
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+def test_smoothing_gives_a_share_to_all_classes(shape):
+    labels = np.array([0, 3, 1]).reshape(shape)
+    logits = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
+    log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    targets = 0.8 * np.eye(4)[[0, 3, 1]] + 0.2 / 4
+    expected = -(targets * log_probabilities).sum(-1).mean()
+    np.testing.assert_allclose(SmoothedCrossentropy(0.2)(labels, logits), expected, rtol=1e-5)
+    plain = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(labels, logits)
+    np.testing.assert_allclose(SmoothedCrossentropy(0.0)(labels, logits), plain, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [SigmoidCrossentropy, SmoothedCrossentropy])
+def test_comes_back_from_its_configuration(kind):
+    loss = kind(label_smoothing=0.1)
     again = keras.losses.deserialize(keras.losses.serialize(loss))
-    assert isinstance(again, SigmoidCrossentropy)
+    assert isinstance(again, kind)
     assert again.get_config() == loss.get_config()
     assert again.get_config()["from_logits"] is True
+    assert again.get_config()["label_smoothing"] == 0.1
