@@ -62,6 +62,11 @@ def say(text: str) -> None:
     console.print(text, soft_wrap=True)
 
 
+def remark(text: str) -> None:
+    """Print what belongs to the results for people, and not for another program."""
+    (console if console.is_terminal else errors).print(text, soft_wrap=True)
+
+
 def complain(text: str) -> None:
     """Print what went wrong."""
     errors.print(text, soft_wrap=True, style="red")
@@ -102,21 +107,20 @@ def with_progress(items: Iterable[Any], total: int, what: str) -> Iterable[Any]:
 
 
 @contextlib.contextmanager
-def replacing_csv(path: Path | None) -> Iterator[Path | None]:
-    """A temporary file that becomes `path`; that it can be written is known at once."""
+def replacing_file(path: Path | None, option: str) -> Iterator[Path | None]:
+    """A temporary file that becomes `path`; whether it can be written is known at once."""
     if path is None:
         yield None
         return
     path = local_path(path).resolve()  # what a link points to, not the link
     if path.exists() and not path.is_file():
-        raise ValueError(f"`--csv` must be a file. Received: {str(path)!r}, which is none.")
+        raise ValueError(f"`{option}` must be a file. Received: {str(path)!r}, which is none.")
     with replacing(path) as temporary:
         try:
             temporary.touch()
         except OSError as error:
-            raise OSError(error.errno, f"`--csv` cannot be written ({error.strerror})", path) from (
-                error
-            )
+            reason = f"`{option}` cannot be written ({error.strerror})"
+            raise OSError(error.errno, reason, path) from error
         yield temporary
 
 

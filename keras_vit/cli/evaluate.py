@@ -1,33 +1,21 @@
 """`keras-vit evaluate`: how often a model is right about pictures whose classes are known."""
 
-import csv
-import dataclasses
 import itertools
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import typer
-from rich.progress_bar import ProgressBar
 
-from keras_vit.cli.console import (
-    console,
-    errors,
-    percent,
-    print_tabbed,
-    printable,
-    replacing_csv,
-    say,
-    show_table,
-)
+from keras_vit.cli.console import errors, printable, remark, replacing_file
+from keras_vit.cli.evaluation_report import MOST_ROWS, print_report, write_answers
 from keras_vit.cli.sources import SOURCE_HELP, open_model
 from keras_vit.data import ImageIndex, Split, evaluation_dataset, open_training_data
 from keras_vit.data.folder import is_ignored
 from keras_vit.data.index import Pictures
 from keras_vit.data.table import index_table_split, is_table
-from keras_vit.evaluation import ClassScore, Evaluation, LabelScore, MultiLabelEvaluation
+from keras_vit.evaluation import draw_confusion, read_real_labels, real_labels_of
 from keras_vit.evaluation import evaluate as ask
+from keras_vit.evaluation.confusion_png import check_drawable
 from keras_vit.files import local_path
 from keras_vit.image_model import ImageModel
 from keras_vit.training.run_directory import RUN_FILE, read_run
@@ -35,38 +23,49 @@ from keras_vit.zoo.https import public_name
 
 # Names of subfolders, and of splits in a table, in the order in which they are looked for.
 _SPLITS = {"test": ("test",), "validation": ("val", "valid", "validation"), "train": ("train",)}
-_MOST_ROWS = 10
-_BAR_WIDTH = 20
 
-Result = Evaluation | MultiLabelEvaluation
-Score = ClassScore | LabelScore
+_DATA = Annotated[
+    str,
+    typer.Argument(
+        help="A folder: one subfolder a class, or test/, val/ or train/ that hold those. Or a "
+        ".csv, .tsv or .parquet table, or tfds:NAME, as `keras-vit finetune` takes them; of a "
+        "TFDS set that has both, tfds:NAME?validation=test takes the test pictures."
+    ),
+]
+_SPLIT = Annotated[
+    Literal[tuple(_SPLITS)] | None,
+    typer.Option(
+        help="Which pictures. Those to validate on are drawn as `keras-vit finetune` draws "
+        "them, where DATA does not say.",
+        show_default="test, else validation, else all",
+    ),
+]
+_REAL = Annotated[
+    Path | None,
+    typer.Option(
+        help="Count by ImageNet's reassessed labels, too: real.json of "
+        "google-research/reassessed-imagenet. Pictures are found by the number in their names, "
+        "ILSVRC2012_val_00000001; those that show none of the classes are left out."
+    ),
+]
 
 
 def evaluate(
     source: Annotated[str, typer.Argument(help=f"{SOURCE_HELP}.")],
-    data: Annotated[
-        str,
-        typer.Argument(
-            help="A folder: one subfolder a class, or test/, val/ or train/ that hold those. Or a "
-            ".csv, .tsv or .parquet table, or tfds:NAME, as `keras-vit finetune` takes them; of a "
-            "TFDS set that has both, tfds:NAME?validation=test takes the test pictures."
-        ),
-    ],
-    split: Annotated[
-        Literal[tuple(_SPLITS)] | None,
-        typer.Option(
-            help="Which pictures. Those to validate on are drawn as `keras-vit finetune` draws "
-            "them, where DATA does not say.",
-            show_default="test, else validation, else all",
-        ),
-    ] = None,
+    data: _DATA,
+    split: _SPLIT = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Pictures at a time.")] = 32,
     csv_file: Annotated[
         Path | None,
         typer.Option("--csv", dir_okay=False, help="Write one line a picture to this file."),
     ] = None,
+    confusion: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="Draw what is taken for what to this PNG file."),
+    ] = None,
+    real: _REAL = None,
     per_class: Annotated[
-        bool, typer.Option("--per-class", help=f"Show all classes, not the {_MOST_ROWS} worst.")
+        bool, typer.Option("--per-class", help=f"Show all classes, not the {MOST_ROWS} worst.")
     ] = False,
     validation_fraction: Annotated[
         float, typer.Option(min=0.0, max=0.99, help="Share of DATA to draw, if --split draws.")
@@ -75,43 +74,67 @@ def evaluate(
         int | None, typer.Option(help="Of that draw.", show_default="that of the run, else 0")
     ] = None,
 ):
-    """Count how often a model is right: top-1, top-5, class by class.
+    """Count how often a model is right: top-1, top-5, class by class, and how sure it is.
 
     \b
       keras-vit evaluate runs/1 flowers/                      flowers/test, or val, or all of it
       keras-vit evaluate runs/1 flowers/ --split validation   what `finetune` held out
       keras-vit evaluate google/vit-base-patch16-224 imagenet/val --per-class
+      keras-vit evaluate google/vit-base-patch16-224 imagenet/val --real real.json
       keras-vit evaluate runs/1 flowers/ --csv answers.csv    every picture, with the best five
+      keras-vit evaluate runs/1 flowers/ --confusion taken.png
       keras-vit evaluate runs/1 flowers/ | cut -f 1,3         into a pipe: tab-separated
 
-    Every picture counts once. Classes of DATA are found among the model's by their names.
+    Every picture counts once, resized and cropped by the checkpoint's own rule, which
+    `keras-vit show` prints. (The official code drops what fills no whole batch, and counts 49,664
+    of ImageNet's 50,000.) Classes of DATA are found among the model's by their names; if none of
+    those is known and they are as many, as ImageNet's folders n01440764, ..., they are taken in
+    order.
+
+    The calibration error is the mean distance between how sure a model is and how often it is
+    right (15 bins of the highest probability). Speed is that of reading and model together,
+    without the batches for which the backend compiles.
     """
-    if csv_file and local_path(csv_file).resolve() == local_path(data).resolve():
-        raise ValueError(f"`--csv` must not be DATA itself. Received: {data!r}. Give another name.")
-    with replacing_csv(csv_file) as temporary:
+    _check_files(data, csv_file, confusion)
+    with (
+        replacing_file(csv_file, "--csv") as table,
+        replacing_file(confusion, "--confusion") as drawing,
+    ):
         model = _open_pixel_model(source)
+        if model.multi_label and (confusion or real):
+            raise ValueError(
+                "`--confusion` and `--real` need a model of one class a picture. "
+                f"Received: {public_name(source)!r}, with multi_label=True. Leave them out."
+            )
         settings = _settings_of_run(local_path(source)) if split else {}
         seed = settings.get("seed", 0) if seed is None else seed
         examples, index, where = _open_data(data, split, validation_fraction, seed, model, settings)
         _tell_data(examples, index, where)
-        config = model.config
-        result = ask(
-            model,
-            evaluation_dataset(
-                examples, batch_size, config.image_size, model.preprocessing, config.num_channels
-            ),
-            index.class_names,
+        files = examples.paths if isinstance(examples, Split) else examples.names()
+        config, real_labels = model.config, None
+        if confusion:
+            check_drawable(len(index.class_names))
+        if real:
+            real_labels = real_labels_of(files, read_real_labels(real), config.num_classes)
+        batches = evaluation_dataset(
+            examples, batch_size, config.image_size, model.preprocessing, config.num_channels
         )
-        if temporary is not None:
-            files = examples.paths if isinstance(examples, Split) else examples.names()
-            with temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as to:
-                csv.writer(to).writerows(_lines(files, result))
-    if not console.is_terminal:
-        _print_rows(result)
-    elif isinstance(result, Evaluation):
-        _show(result, None if per_class else _MOST_ROWS)
-    else:
-        _show_multi_label(result, None if per_class else _MOST_ROWS)
+        result = ask(model, batches, index.class_names)
+        if table:
+            write_answers(table, files, result)
+        if drawing:
+            draw_confusion(result).save(drawing, "PNG")
+    print_report(result, None if per_class else MOST_ROWS, real_labels)
+
+
+def _check_files(data: str, csv_file: Path | None, confusion: Path | None) -> None:
+    """Refuse files to write that cannot be meant."""
+    if csv_file and local_path(csv_file).resolve() == local_path(data).resolve():
+        raise ValueError(f"`--csv` must not be DATA itself. Received: {data!r}. Give another name.")
+    if confusion and confusion.suffix.lower() != ".png":
+        raise ValueError(
+            f"`--confusion` must be the name of a .png file. Received: {str(confusion)!r}."
+        )
 
 
 def _open_pixel_model(source: str) -> ImageModel:
@@ -205,126 +228,7 @@ def _check_labels(data: str, several: bool, model: ImageModel) -> None:
 
 
 def _tell_data(examples: Pictures, index: ImageIndex, where: str) -> None:
-    for file, reason in index.unreadable[:_MOST_ROWS]:
+    for file, reason in index.unreadable[:MOST_ROWS]:
         errors.print(f"left out: {printable(file)} {reason}", soft_wrap=True, style="yellow")
     left_out = f"; {len(index.unreadable)} unreadable files left out" if index.unreadable else ""
-    text = f"{len(examples)} pictures of {len(index.class_names)} classes, {where}{left_out}."
-    if console.is_terminal:
-        say(text)
-    else:
-        errors.print(text, soft_wrap=True)
-
-
-def _lines(files: Iterable[str], result: Result) -> Iterable[Iterable[Any]]:
-    """The CSV file."""
-    if isinstance(result, MultiLabelEvaluation):
-        yield "file", "labels", "predicted", *result.class_names
-        rows = zip(files, result.labels, result.logits > 0, result.probabilities, strict=True)
-        for file, shown, named, probabilities in rows:
-            names = (
-                "|".join(itertools.compress(result.class_names, row)) for row in (shown, named)
-            )
-            yield file, *names, *(f"{value:.6f}" for value in probabilities)
-        return
-    others = range(2, 1 + result.predictions.shape[1])
-    more = ((f"predicted_{rank}", f"probability_{rank}") for rank in others)
-    yield "file", "label", "predicted", "probability", *itertools.chain(*more)
-    rows = zip(files, result.labels, result.predictions, result.probabilities, strict=True)
-    for file, label, best, probabilities in rows:
-        answers = (
-            (result.class_names[index], f"{probability:.6f}")
-            for index, probability in zip(best, probabilities, strict=True)
-        )
-        yield file, result.class_names[label], *itertools.chain(*answers)
-
-
-def _worst_first(scores: Iterable[Score]) -> list[Score]:
-    """Classes that have no figure go last."""
-
-    def figure(score: Score) -> float:
-        value = score.top1 if isinstance(score, ClassScore) else score.average_precision
-        return np.inf if value is None else value
-
-    return sorted(scores, key=figure)
-
-
-def _print_rows(result: Result) -> None:
-    """For another program: all pictures in the first row, then class by class."""
-    if isinstance(result, Evaluation):
-        scores = _worst_first(result.class_scores())
-        wrong = sum(count for _, _, count in result.confused_pairs())
-        total = ("(all)", len(result), result.top1, result.top5, None, None, wrong)
-    else:
-        scores = _worst_first(result.label_scores())
-        total = ("(all)", len(result), result.mean_average_precision, None, None, result.f1)
-    rows = [total, *map(dataclasses.astuple, scores)]
-    columns = [field.name for field in dataclasses.fields(scores[0])]
-    print_tabbed(
-        ("class", *columns[1:]),
-        [[f"{cell:.4f}" if isinstance(cell, float) else cell for cell in row] for row in rows],
-    )
-
-
-def _show(result: Evaluation, most: int | None) -> None:
-    columns, figures = ["pictures", "top-1"], [str(len(result)), percent(result.top1)]
-    if result.top5 is not None:
-        columns, figures = [*columns, "top-5"], [*figures, percent(result.top5)]
-    show_table((*columns, "loss"), [(*figures, f"{result.loss:.3f}")])
-    scores = _worst_first(result.class_scores())
-    show_table(
-        ("class", "pictures", "top-1", "", "precision", "most often taken for"),
-        [
-            (
-                score.name,
-                str(score.pictures),
-                _percent(score.top1),
-                _bar(score.top1),
-                _percent(score.precision),
-                f"{score.confused_with} ({score.confusions})" if score.confusions else "",
-            )
-            for score in scores[:most]
-        ],
-    )
-    _tell_more(scores, most)
-    pairs = result.confused_pairs()[:_MOST_ROWS]
-    if pairs and len(scores) > 2:
-        show_table(
-            ("shown", "taken for", "pictures"),
-            [(shown, named, str(count)) for shown, named, count in pairs],
-        )
-
-
-def _show_multi_label(result: MultiLabelEvaluation, most: int | None) -> None:
-    mean, f1 = _percent(result.mean_average_precision), _percent(result.f1)
-    show_table(
-        ("pictures", "mean average precision", "F1", "loss"),
-        [(str(len(result)), mean, f1, f"{result.loss:.3f}")],
-    )
-    scores = _worst_first(result.label_scores())
-    show_table(
-        ("class", "pictures", "average precision", "", "precision", "recall", "F1"),
-        [
-            (
-                score.name,
-                str(score.pictures),
-                _percent(score.average_precision),
-                _bar(score.average_precision),
-                *map(_percent, (score.precision, score.recall, score.f1)),
-            )
-            for score in scores[:most]
-        ],
-    )
-    _tell_more(scores, most)
-
-
-def _tell_more(scores: list[Score], most: int | None) -> None:
-    if len(scores) > len(scores[:most]):
-        say(f"The worst {most} of {len(scores)} classes; --per-class shows all.")
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else percent(share)
-
-
-def _bar(share: float | None) -> ProgressBar | str:
-    return "" if share is None else ProgressBar(total=1.0, completed=share, width=_BAR_WIDTH)
+    remark(f"{len(examples)} pictures of {len(index.class_names)} classes, {where}{left_out}.")

@@ -19,7 +19,7 @@ from keras_vit.cli.console import (
     percent,
     print_tabbed,
     printable,
-    replacing_csv,
+    replacing_file,
     show_table,
     with_progress,
 )
@@ -68,7 +68,7 @@ def predict(
     predicted.
     """
     files = _find(pictures)
-    with replacing_csv(csv_file) as temporary:
+    with replacing_file(csv_file, "--csv") as temporary:
         labels, multi_label, predictor = _open(source)
         reasons = _decode_all(files)
         readable = [file for file, reason in zip(files, reasons, strict=True) if reason is None]

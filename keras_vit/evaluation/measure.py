@@ -1,7 +1,11 @@
 """A model's answers to pictures whose classes are known.
 
-The official evaluation drops the pictures that fill no whole batch, and so counts 49,664 of
-ImageNet's 50,000 (vit_jax/input_pipeline.py); here each counts once.
+On ImageNet this is the protocol under which accuracies are published: the 50,000 validation
+pictures, each resized and cropped once by the rule that comes with the checkpoint
+(`PreprocessingConfig`: Google's squash the whole picture, timm's mostly cut out the centre), and
+the best class, or the best five, compared with the one label. The official evaluation drops the
+pictures that fill no whole batch, and so counts 49,664 of them (vit_jax/input_pipeline.py); here
+each counts.
 """
 
 import logging
@@ -15,6 +19,7 @@ from rich.progress import track
 
 from keras_vit.checks import check_integer
 from keras_vit.evaluation.scores import TOP_K, Evaluation, MultiLabelEvaluation
+from keras_vit.evaluation.throughput import Stopwatch, Throughput
 from keras_vit.image_model import ImageModel
 from keras_vit.preprocessing import check_pixel_range, resize_image
 
@@ -30,8 +35,10 @@ def evaluate(
     """Ask a model about pictures whose classes are known.
 
     Every picture counts once, the last batch too where it is not full. A picture may be given
-    any class of the model, those too that the data do not know. On a terminal a progress bar
-    goes to stderr.
+    any class of the model, those too that the data do not know. Given ImageNet's 50,000
+    validation pictures, resized by the checkpoint's own rule (`data.evaluation_dataset`, or
+    arrays), this is the protocol of published accuracies. On a terminal a progress bar goes to
+    stderr.
 
     Args:
         model: A model with one logit a class.
@@ -67,8 +74,8 @@ def evaluate(
         )
     classes = _match_classes(class_names, model)
     dataset = data if isinstance(data, tf.data.Dataset) else _batched(model, data, batch_size)
-    parts, pictures = [], 0
-    for batch in _with_progress(dataset):
+    parts, pictures, stopwatch = [], 0, Stopwatch()
+    for batch in stopwatch.watch(_with_progress(dataset)):
         images, labels = _checked_batch(batch, model)
         if not pictures and model.include_normalization:
             check_pixel_range(images, "data")
@@ -85,11 +92,13 @@ def evaluate(
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     names = model.labels or class_names or map(str, range(model.config.num_classes))
     if model.multi_label:
-        return _multi_label(tuple(names), classes, *columns)
+        return _multi_label(tuple(names), classes, *columns, stopwatch.throughput)
     labels, predictions, probabilities, losses = columns
     loss = float(losses.mean())
     known = tuple(classes.tolist())
-    return Evaluation(tuple(names), known, labels, predictions, probabilities, loss)
+    return Evaluation(
+        tuple(names), known, labels, predictions, probabilities, loss, stopwatch.throughput
+    )
 
 
 def _match_classes(names: Sequence[str] | None, model: ImageModel) -> np.ndarray:
@@ -244,7 +253,11 @@ def _ranked(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def _multi_label(
-    names: tuple[str, ...], classes: np.ndarray, labels: np.ndarray, logits: np.ndarray
+    names: tuple[str, ...],
+    classes: np.ndarray,
+    labels: np.ndarray,
+    logits: np.ndarray,
+    throughput: Throughput | None,
 ) -> MultiLabelEvaluation:
     # Softplus of the logit, turned so that the wrong side is positive.
     losses = np.logaddexp(0.0, np.where(labels, -logits, logits))
@@ -253,4 +266,5 @@ def _multi_label(
         labels,
         logits.astype(np.float32),
         float(losses.sum(axis=1).mean()),
+        throughput,
     )

@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.evaluation.calibration import ReliabilityBin, calibration_error, reliability
+from keras_vit.evaluation.throughput import Throughput
+
 # Best classes kept of each picture. Where there are no more than these, top-5 says nothing.
 TOP_K = 5
 
@@ -45,6 +48,7 @@ class Evaluation:
             classes if there are fewer. Of equal logits the class of lower index comes first.
         probabilities: `(pictures, k)`, float32, their softmax probabilities.
         loss: Mean cross-entropy, in nats.
+        throughput: How fast that was; None where too few batches came to tell.
     """
 
     class_names: tuple[str, ...]
@@ -53,6 +57,7 @@ class Evaluation:
     predictions: np.ndarray
     probabilities: np.ndarray
     loss: float
+    throughput: Throughput | None = None
 
     def __len__(self) -> int:
         """Number of pictures."""
@@ -67,6 +72,15 @@ class Evaluation:
     def top5(self) -> float | None:
         """Share of those with the right class among the best five; None below six classes."""
         return float(np.mean(self._is_hit(TOP_K))) if self._has_top5 else None
+
+    @property
+    def calibration_error(self) -> float:
+        """Expected distance of accuracy and confidence, 0..1, over the bins of `reliability`."""
+        return calibration_error(self.reliability())
+
+    def reliability(self) -> list[ReliabilityBin]:
+        """Pictures by their highest probability, in 15 bins of equal width."""
+        return reliability(self.probabilities[:, 0], self._is_hit(1))
 
     @property
     def confusion(self) -> np.ndarray:
@@ -159,12 +173,14 @@ class MultiLabelEvaluation:
         labels: `(pictures, classes)`, bool, what each shows.
         logits: `(pictures, classes)`, float32.
         loss: Binary cross-entropy in nats, summed over classes as in training, mean of pictures.
+        throughput: As of `Evaluation`.
     """
 
     class_names: tuple[str, ...]
     labels: np.ndarray
     logits: np.ndarray
     loss: float
+    throughput: Throughput | None = None
 
     def __len__(self) -> int:
         """Number of pictures."""

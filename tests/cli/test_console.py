@@ -5,7 +5,15 @@ import pytest
 import typer
 
 import keras_vit
-from keras_vit.cli.console import guarded, percent, print_tabbed, printable, show_notices
+from keras_vit.cli.console import (
+    guarded,
+    percent,
+    print_tabbed,
+    printable,
+    remark,
+    replacing_file,
+    show_notices,
+)
 from keras_vit.data import index_table
 
 
@@ -100,3 +108,25 @@ def test_notices_of_the_package_are_shown_once(capsys):
     show_notices()
     logging.getLogger("keras_vit.pretrained").warning("The head [bold] is new.")
     assert capsys.readouterr().err.strip() == "The head [bold] is new."
+
+
+def test_a_remark_never_lies_among_rows_for_another_program(capsys, monkeypatch):
+    remark("12 pictures")
+    assert capsys.readouterr() == ("", "12 pictures\n")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    remark("12 pictures")
+    assert capsys.readouterr() == ("12 pictures\n", "")
+
+
+def test_files_are_named_by_their_option(tmp_path):
+    with replacing_file(None, "--csv") as temporary:
+        assert temporary is None
+    for path, error, said in (
+        (tmp_path, ValueError, "`--confusion` must be a file"),
+        (tmp_path / "no" / "a.png", OSError, "`--confusion` cannot be written"),
+    ):
+        with pytest.raises(error, match=said), replacing_file(path, "--confusion"):
+            pytest.fail("not refused")
+    with replacing_file(tmp_path / "a.png", "--confusion") as temporary:
+        temporary.write_bytes(b"whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]

@@ -30,7 +30,9 @@ def test_a_whole_folder(command, run_directory, mixed_up, tmp_path):
     table = tmp_path / "answers.csv"
     result = command("evaluate", run_directory, mixed_up, "--csv", table, "--batch-size", 5)
     assert result.code == 0, result.err
-    assert rows_of(result.out) == [
+    rows = rows_of(result.out)
+    calibration_error, rows[0]["calibration_error"] = rows[0]["calibration_error"], ""
+    assert rows == [
         expected_row("(all)", 12, 10 / 12, None, "", 2),
         expected_row("cat", 8, 6 / 8, 6 / 6, "dog", 2),
         expected_row("dog", 4, 4 / 4, 4 / 6, "", 0),
@@ -38,6 +40,7 @@ def test_a_whole_folder(command, run_directory, mixed_up, tmp_path):
     assert "12 pictures of 2 classes, all of " in result.err
     assert "1 unreadable files left out" in result.err
     assert "[b]notes.png is not a picture" in result.err
+    assert " pictures a second, " in result.err and "is the bottleneck." in result.err
 
     lines = rows_of(table.read_text(), ",")
     assert len(lines) == 12
@@ -54,7 +57,18 @@ def test_a_whole_folder(command, run_directory, mixed_up, tmp_path):
         assert line["predicted"] == best
         assert float(line["probability"]) == pytest.approx(expected.max(), abs=2e-6)
         assert float(line["probability_2"]) == pytest.approx(expected.min(), abs=2e-6)
+    assert float(calibration_error) == pytest.approx(_calibration_error(lines), abs=1e-4)
     assert [path.name for path in tmp_path.iterdir()] == ["answers.csv"]
+
+
+def _calibration_error(lines: list[dict[str, str]]) -> float:
+    """From the CSV file, by the formula."""
+    bins = {}
+    for line in lines:
+        sure, is_right = float(line["probability"]), line["label"] == line["predicted"]
+        bins.setdefault(np.ceil(15 * sure), []).append((sure, is_right))
+    distances = [len(part) * abs(np.subtract(*np.mean(part, axis=0))) for part in bins.values()]
+    return sum(distances) / len(lines)
 
 
 def expected_row(name, pictures, top1, precision, confused_with, confusions) -> dict[str, str]:
@@ -66,6 +80,7 @@ def expected_row(name, pictures, top1, precision, confused_with, confusions) -> 
         "precision": "" if precision is None else f"{precision:.4f}",
         "confused_with": confused_with,
         "confusions": str(confusions),
+        "calibration_error": "",
     }
 
 
@@ -243,7 +258,77 @@ def test_a_terminal_gets_tables(command, run_directory, mixed_up, terminal):
     assert "12 pictures of 2 classes" in result.out
     assert "83.3 %" in result.out and "dog (2)" in result.out and "top-5" not in result.out
     assert result.out.index(" cat ") < result.out.index(" dog ")  # the worst first
+    assert "calibration error" in result.out and "how sure" in result.out
     assert "Evaluating" in result.err
+
+
+def test_a_drawing_of_what_is_taken_for_what(command, run_directory, mixed_up, tmp_path):
+    result = command("evaluate", run_directory, mixed_up, "--confusion", tmp_path / "taken.PNG")
+    assert result.code == 0, result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["taken.PNG"]
+    with Image.open(tmp_path / "taken.PNG") as drawing:
+        assert drawing.format == "PNG" and min(drawing.size) > 200
+        colours = {colour for _, colour in drawing.getcolors(1 << 16)}
+    assert (8, 34, 84) in colours  # all of the four dogs are named so
+    assert (255, 255, 255) in colours
+
+
+@pytest.fixture
+def validation_pictures(pictures, tmp_path):
+    """Seven pictures by ImageNet's names: five of cat, of which 6 is a dog, and two of dog."""
+    root = tmp_path / "val"
+    for number, label, shown in (
+        *((1, "cat", "cat"), (2, "cat", "cat"), (3, "cat", "cat"), (6, "cat", "dog")),
+        *((4, "dog", "dog"), (5, "dog", "dog"), (7, "cat", "cat")),
+    ):
+        (root / label).mkdir(parents=True, exist_ok=True)
+        name = f"ILSVRC2012_val_{number:08}.png"
+        shutil.copy(pictures / shown / "0.png", root / label / name)
+    return root
+
+
+def test_reassessed_labels(command, run_directory, validation_pictures, tmp_path, monkeypatch):
+    """Named are 0 0 0 1 1 1 0, in the order of the numbers; 3 has no label: 4 of 6 are right."""
+    real = tmp_path / "real.json"
+    real.write_text("[[0], [1], [], [1, 0], [0], [1], [0]]")
+    result = command("evaluate", run_directory, validation_pictures, "--real", real)
+    assert result.code == 0, result.err
+    rows = rows_of(result.out)
+    assert [row["real_top1"] for row in rows] == ["0.6667", "", ""]
+    assert rows[0]["top1"] == f"{6 / 7:.4f}"
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    result = command("evaluate", run_directory, validation_pictures, "--real", real)
+    assert "ReaL top-1: 66.7 % of 6 pictures; 1 without a ReaL label left out." in result.out
+    assert "The labels of DATA themselves reach 50.0 %." in result.out
+
+
+def test_reassessed_labels_that_do_not_fit(
+    command, run_directory, pictures, validation_pictures, tmp_path
+):
+    """Known before the model is asked."""
+    real, table = tmp_path / "real.json", tmp_path / "answers.csv"
+    for data, text, said in (
+        (pictures, "[[0]]", "must be named ILSVRC2012_val_"),
+        (validation_pictures, "[[0], [1]]", "from 00000001 to 00000002. Received: "),
+        (validation_pictures, "[[2]]", "class 2, for a model with num_classes=2"),
+        (validation_pictures, "no", "must be a JSON list"),
+    ):
+        real.write_text(text)
+        result = command("evaluate", run_directory, data, "--real", real, "--csv", table)
+        assert result.code == 1 and said in result.err, result.err
+        assert result.out == "" and not table.exists()
+    result = command("evaluate", run_directory, pictures, "--real", tmp_path / "nowhere.json")
+    assert result.code == 1 and "nowhere.json" in result.err
+
+
+def test_several_classes_a_picture_are_not_drawn(command, model, pictures, tmp_path):
+    other = keras.saving.load_model(_saved(model, tmp_path / "model.keras"))
+    other.multi_label = True
+    source = _saved(other, tmp_path / "several.keras")
+    for option in (("--confusion", tmp_path / "taken.png"), ("--real", tmp_path / "real.json")):
+        result = command("evaluate", source, pictures, *option)
+        assert result.code == 1 and "need a model of one class a picture" in result.err
+    assert not list(tmp_path.glob("*.png"))
 
 
 def test_many_classes_on_a_terminal(command, tmp_path, terminal):
@@ -287,6 +372,11 @@ def test_wrong_sources_and_places(command, checkpoint, run_directory, pictures, 
         ((raw, pictures), "include_normalization=False"),
         (("vit_base_patch16_244", pictures), "Did you mean"),
         ((run_directory, pictures, "--csv", tmp_path / "no/a.csv"), "`--csv` cannot be written"),
+        (
+            (run_directory, pictures, "--confusion", tmp_path / "no/a.png"),
+            "`--confusion` cannot be written",
+        ),
+        ((run_directory, pictures, "--confusion", tmp_path / "a.jpg"), "the name of a .png file"),
     ):
         result = command("evaluate", *arguments)
         assert result.code == 1, arguments
@@ -299,10 +389,11 @@ def test_numbers_that_are_none(command, model, pictures, tmp_path):
     other = keras.saving.load_model(_saved(model, tmp_path / "model.keras"))
     kernel = other.get_layer("head").kernel
     kernel.assign(np.full(kernel.shape, np.inf))
-    table = tmp_path / "answers.csv"
-    result = command("evaluate", _saved(other, tmp_path / "b.keras"), pictures, "--csv", table)
-    assert result.code == 1
-    assert "must give finite logits" in result.err and not table.exists()
+    table, drawing = tmp_path / "answers.csv", tmp_path / "taken.png"
+    files = ("--csv", table, "--confusion", drawing)
+    result = command("evaluate", _saved(other, tmp_path / "b.keras"), pictures, *files)
+    assert result.code == 1 and "must give finite logits" in result.err
+    assert not table.exists() and not drawing.exists()
 
 
 def test_wrong_usage_is_code_2(command):

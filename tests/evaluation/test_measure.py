@@ -55,6 +55,14 @@ def test_every_picture_counts_once(model, images, labels, batch_size):
     assert evaluation.data_classes == tuple(range(7))
 
 
+def test_speed_is_of_batches_whose_size_came_before(model, images, labels):
+    """Of 4, 4 and 3 pictures the second batch tells; of one batch none."""
+    throughput = evaluate(model, (images, labels), batch_size=4).throughput
+    assert throughput.pictures == 4 and throughput.pictures_per_second > 0
+    assert 0 <= throughput.waiting_share <= 1
+    assert evaluate(model, (images, labels)).throughput is None
+
+
 def test_a_dataset_gives_the_same(model, images, labels):
     dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(4)
     one, other = evaluate(model, dataset), evaluate(model, (images, labels))
@@ -136,6 +144,7 @@ def test_several_classes_a_picture(model, images):
     assert evaluation.class_names == ("g", "a", "b")
     np.testing.assert_array_equal(evaluation.labels, labels.astype(bool))
     np.testing.assert_allclose(evaluation.logits, logits, atol=1e-5)
+    assert evaluation.throughput.pictures == 4
     probabilities = 1 / (1 + np.exp(-logits))
     likelihood = np.where(labels == 1, probabilities, 1 - probabilities)
     assert evaluation.loss == pytest.approx(-np.log(likelihood).sum(1).mean(), abs=1e-5)

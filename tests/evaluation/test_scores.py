@@ -40,6 +40,25 @@ def test_class_scores_follow_the_data(evaluation):
     ]
 
 
+def test_calibration_is_of_the_best_class():
+    """Of three at 0.9 two are right, one at 0.5 is: (3 |2/3 - 0.9| + |1 - 0.5|) / 4."""
+    best = np.array([0.9, 0.9, 0.5, 0.9], "float32")
+    evaluation = Evaluation(
+        class_names=("cat", "dog"),
+        data_classes=(0, 1),
+        labels=np.array([0, 0, 1, 1]),
+        predictions=np.array([[0, 1], [1, 0], [1, 0], [1, 0]]),
+        probabilities=np.stack([best, 1 - best], axis=1),
+        loss=0.5,
+    )
+    filled = [part for part in evaluation.reliability() if part.pictures]
+    assert [(part.pictures, part.accuracy) for part in filled] == [
+        (1, 1.0),
+        (3, pytest.approx(2 / 3)),
+    ]
+    assert evaluation.calibration_error == pytest.approx((3 * (0.9 - 2 / 3) + 0.5) / 4, abs=1e-6)
+
+
 def test_top5_of_many_classes():
     evaluation = Evaluation(
         class_names=tuple("abcdef"),
