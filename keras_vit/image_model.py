@@ -187,22 +187,25 @@ class ImageModel(keras.Model):
             model.train_function = model.test_function = model.predict_function = None
             model.compiled = model.compiled and not recompile
 
-    def reset_head(self, num_classes: int, labels: Iterable[str] | None = None) -> "ImageModel":
+    def reset_head(
+        self,
+        num_classes: int,
+        labels: Iterable[str] | None = None,
+        keep_pre_logits: bool = False,
+    ) -> "ImageModel":
         """A new model with a head of zeros that shares all other layers with this one.
-
-        A tanh layer before the head goes with it, as in the official fine-tuning code.
 
         Args:
             num_classes: Logits of the new head; 0 for features.
             labels: One name a class, or None.
+            keep_pre_logits: Whether the layer before the head stays, where there is one. False
+                drops it, as the official fine-tuning code does; its few-shot evaluation keeps it.
         """
         changes = {"num_classes": num_classes}
-        if "representation_size" in self.config.to_dict():
+        if "representation_size" in self.config.to_dict() and not keep_pre_logits:
             changes["representation_size"] = None
         self._refuse_quantized("reset_head")
-        share = {
-            name: made for name, made in self._made.items() if name not in ("pre_logits", "head")
-        }
+        share = {name: made for name, made in self._made.items() if name != "head"}
         config = dataclasses.replace(self.config, **changes)
         return self._with(config=config, labels=labels, multi_label=False, share=share)
 

@@ -114,6 +114,23 @@ def test_reset_head_drops_a_tanh_layer(tiny_config, random_weights):
     assert "pre_logits" not in [layer.name for layer in new.layers]
 
 
+@pytest.mark.parametrize("num_classes", [3, 0])
+def test_reset_head_keeps_the_layer_before_the_head_if_asked(
+    tiny_config, random_weights, num_classes
+):
+    """As the official few-shot evaluation does, which reads it."""
+    model = random_weights(ViT(dataclasses.replace(tiny_config, representation_size=7)))
+    new = model.reset_head(num_classes, keep_pre_logits=True)
+    assert new.config == dataclasses.replace(model.config, num_classes=num_classes)
+    assert new.get_layer("pre_logits") is model.get_layer("pre_logits")
+    images = _batch(tiny_config)
+    if num_classes:
+        np.testing.assert_array_equal(new(images), np.zeros((3, 3)))
+    else:
+        expected = model.intermediates(["pre_logits"])(images)["pre_logits"]
+        np.testing.assert_allclose(new(images), expected, atol=1e-6)
+
+
 def test_public_names_exist_and_stay():
     """TRAPS 1, 17: importing the modules behind them must not put a module in their place."""
     names = [
