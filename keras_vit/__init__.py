@@ -1,6 +1,6 @@
 """Vision Transformers for Keras: official weights, fine-tuning, export.
 
-Importing this package registers its model, layers and optimizer with Keras, so that
+Importing this package registers its model, layers, losses and optimizers with Keras, so that
 `keras.saving.load_model` reads its `.keras` files. Everything else loads on first use.
 """
 
@@ -16,6 +16,7 @@ from keras_vit.config import MixerConfig, PreprocessingConfig, ViTConfig
 from keras_vit.mixer import Mixer
 from keras_vit.model import ViT
 from keras_vit.training.layer_decay import layer_decay
+from keras_vit.training.losses import SigmoidCrossentropy, SmoothedCrossentropy
 from keras_vit.training.optimizers import MomentumSGD
 from keras_vit.variants import MIXER_VARIANTS, VARIANTS
 
@@ -29,6 +30,8 @@ _LAZY = {
     "recipe": "keras_vit.recipes",
     "finetune": "keras_vit.runs",
     "evaluate": "keras_vit.evaluation",
+    "few_shot_accuracy": "keras_vit.training.few_shot",
+    "few_shot_model": "keras_vit.training.few_shot",
     "export": "keras_vit.exporters",
 }
 
@@ -39,6 +42,8 @@ __all__ = [
     "MixerConfig",
     "MomentumSGD",
     "PreprocessingConfig",
+    "SigmoidCrossentropy",
+    "SmoothedCrossentropy",
     "ViT",
     "ViTConfig",
     "assets",

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -33,3 +36,20 @@ def test_comes_back_from_its_configuration(kind):
     assert again.get_config() == loss.get_config()
     assert again.get_config()["from_logits"] is True
     assert again.get_config()["label_smoothing"] == 0.1
+
+
+def test_compiled_models_load_in_a_new_process(tmp_path):
+    """TRAPS 2: `import keras_vit` alone makes Keras know the losses."""
+    for kind in (SigmoidCrossentropy, SmoothedCrossentropy):
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+        model.compile("sgd", kind())
+        model.save(tmp_path / f"{kind.__name__}.keras")
+    code = (
+        "import sys, pathlib, keras, keras_vit\n"
+        "for path in sorted(pathlib.Path(sys.argv[1]).glob('*.keras')):\n"
+        "    print(type(keras.saving.load_model(path).loss).__name__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["SigmoidCrossentropy", "SmoothedCrossentropy"], done.stderr
