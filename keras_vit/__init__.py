@@ -17,6 +17,7 @@ from keras_vit.mixer import Mixer
 from keras_vit.model import ViT
 from keras_vit.training.layer_decay import layer_decay
 from keras_vit.training.losses import SigmoidCrossentropy, SmoothedCrossentropy
+from keras_vit.training.masked_patch import MaskedPatchModel
 from keras_vit.training.optimizers import MomentumSGD
 from keras_vit.variants import MIXER_VARIANTS, VARIANTS
 
@@ -38,6 +39,7 @@ _LAZY = {
 __all__ = [
     "MIXER_VARIANTS",
     "VARIANTS",
+    "MaskedPatchModel",
     "Mixer",
     "MixerConfig",
     "MomentumSGD",
