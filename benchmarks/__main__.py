@@ -34,7 +34,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.rounds < LEAST_ROUNDS and not options.quick:
         parser.error(f"--rounds must be at least {LEAST_ROUNDS}, or --quick for a try")
-    if Path(options.name).name != options.name:
+    if options.name in ("", "..") or Path(options.name).name != options.name:
         parser.error("--name must be a name without a folder")
     return options
 
@@ -93,7 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     settings = QUICK if options.quick else Settings(rounds=options.rounds)
     # A polite end, too, leaves no process behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         with tempfile.TemporaryDirectory(prefix="keras_vit-bench-") as folder:
             run(options.name, rows, curves, settings, not options.quick, Path(folder))

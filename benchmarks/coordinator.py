@@ -136,7 +136,7 @@ class Process:
     def _death(self) -> str:
         self.process.wait()
         last = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]
-        return "\n".join([f"the process ended with status {self.process.returncode}", *last])
+        return "\n".join([*last, f"the process ended with status {self.process.returncode}"])
 
 
 class Measurement:

@@ -534,7 +534,9 @@ def test_rows_are_chosen_by_name(capsys):
     assert command.main(["--rows", "no such row"]) == 2
 
 
-@pytest.mark.parametrize("arguments", [["--rounds", "6"], ["--name", "a/b"]])
+@pytest.mark.parametrize(
+    "arguments", [["--rounds", "6"], ["--name", "a/b"], ["--name", ".."], ["--name", ""]]
+)
 def test_arguments_without_meaning_are_refused(arguments, capsys):
     with pytest.raises(SystemExit):
         command.parse(arguments)

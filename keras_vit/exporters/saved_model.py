@@ -15,12 +15,12 @@ layer. Pictures are resized by the checkpoint's rule inside the signature. `serv
 `embed_bytes` need a model of 1 or 3 channels.
 
 `target="cpu"` writes the normalizations in the spelling that oneDNN fuses on a CPU, leaves the
-casts around a bfloat16 softmax to oneDNN, and puts the scale of queries into their weights; a GPU
-runs it, without a gain. A process that serves and never trains shall have
+casts around a bfloat16 softmax to oneDNN, and puts the scale of queries into copies of their
+weights; a GPU runs it, without a gain. A process that serves and never trains shall have
 TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1 in its environment when it starts: TensorFlow then arranges the
 weights for the processor once, not in each call. `benchmarks/README.md` has the figures. (Constants
-in the place of the weights do the same from within the file, but take some 40 times the memory of
-the weights to write, and 12 times to load.)
+in the place of the weights do the same from within the file, but take many times the memory of the
+weights to write and to load.)
 
 `assets.extra/keras_vit.json` holds labels, sizes and preprocessing for the client to read.
 """
@@ -93,7 +93,7 @@ def export_saved_model(
 
 @contextlib.contextmanager
 def _in_shape_for(target: str, model: ImageModel) -> Iterator[None]:
-    """The model's weights as the target wants them, while it is written."""
+    """Attention as the target wants it, while the model is written."""
     with contextlib.ExitStack() as stack:
         for layer in model._flatten_layers():
             if target == "cpu" and isinstance(layer, SelfAttention):

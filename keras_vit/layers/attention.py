@@ -74,7 +74,7 @@ class SelfAttention(CompositeLayer):
             "dropout_rate": dropout_rate,
             "attention_dropout_rate": attention_dropout_rate,
         }
-        self._scale_is_folded = False
+        self._folded_qkv = None
         self.hidden_dim = hidden_dim
         self.num_heads = num_heads
         self.head_dim = hidden_dim // num_heads
@@ -161,7 +161,8 @@ class SelfAttention(CompositeLayer):
         """Return query, scaled, key and value, `(batch, heads, tokens, head_dim)` each."""
         flat = ops.reshape(tokens, (-1, self.hidden_dim))  # (batch * tokens, hidden_dim)
         num_tokens, heads = tokens.shape[1], (self.num_heads, self.head_dim)
-        qkv = ops.reshape(self.qkv(flat), (-1, num_tokens, 3, *heads))
+        qkv = self.qkv(flat) if self._folded_qkv is None else self._folded_qkv(flat)
+        qkv = ops.reshape(qkv, (-1, num_tokens, 3, *heads))
         # One copy makes all three contiguous for the products: (3, batch, heads, tokens, head_dim).
         qkv = ops.transpose(qkv, (2, 0, 3, 1, 4))
         # Split as one axis: OpenVINO would move the copy behind an unstack, and copy twice.
@@ -169,7 +170,7 @@ class SelfAttention(CompositeLayer):
         query, key, value = ops.split(flat, 3, axis=0)
         if self.query_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
-        if not self._scale_is_folded:
+        if self._folded_qkv is None:
             query = query * self.head_dim**-0.5
         return query, key, value
 
@@ -189,28 +190,23 @@ class SelfAttention(CompositeLayer):
 
     @contextlib.contextmanager
     def folded_scale(self) -> Iterator[None]:
-        """Put the query's scale into the weights of `qkv` meanwhile, where that rounds nothing.
+        """Compute with copies of the weights of `qkv` that hold the query's scale, meanwhile.
 
-        An export saves an operation by it. Outside this context the weights are as before, bit by
-        bit.
+        An export saves an operation by it. On TensorFlow, and where the scale is a power of 2,
+        which rounds nothing; elsewhere nothing changes. The layer's own weights stay as they are.
         """
-        is_exact = math.frexp(self.head_dim**-0.5)[0] == 0.5  # a power of 2
+        is_exact = math.frexp(self.head_dim**-0.5)[0] == 0.5
         is_plain = not self.qkv.lora_enabled and self.qkv.quantization_mode is None
-        if self.query_norm is not None or not is_exact or not is_plain:
-            yield
-            return
-        values = [ops.copy(variable) for variable in self.qkv.variables]
-        scale = np.ones(3 * self.hidden_dim, "float32")
-        scale[: self.hidden_dim] = self.head_dim**-0.5
+        if is_tensorflow() and is_exact and is_plain and self.query_norm is None:
+            from keras_vit.layers.tensorflow_kernels import scaled_dense
+
+            scale = np.ones(3 * self.hidden_dim, "float32")
+            scale[: self.hidden_dim] = self.head_dim**-0.5
+            self._folded_qkv = scaled_dense(self.qkv, scale)
         try:
-            for variable in self.qkv.variables:
-                variable.assign(variable * ops.cast(scale, variable.dtype))
-            self._scale_is_folded = True
             yield
         finally:
-            self._scale_is_folded = False
-            for variable, value in zip(self.qkv.variables, values, strict=True):
-                variable.assign(value)
+            self._folded_qkv = None
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -4,6 +4,7 @@ import contextlib
 import contextvars
 from collections.abc import Iterator
 
+from keras_vit.checks import check_choice
 from keras_vit.layers.backend import is_tensorflow
 
 # `"onednn"`: what TensorFlow fuses on a CPU, and nothing else has.
@@ -22,7 +23,12 @@ def spelled(name: str | None) -> Iterator[None]:
 
     Args:
         name: The spelling, or None for that of Keras.
+
+    Raises:
+        ValueError: If there is no such spelling.
     """
+    if name is not None:
+        check_choice("name", name, SPELLINGS)
     token = _SPELLING.set(name)
     try:
         yield

@@ -56,6 +56,28 @@ def reshape_like(inputs: Any, like: Any) -> Any:
     return tf.reshape(inputs, tf.shape(like))
 
 
+def scaled_dense(layer: Any, scale: Any) -> Callable:
+    """A dense layer whose outputs are scaled, by weights of its own.
+
+    Args:
+        layer: A `keras.layers.Dense` without activation.
+        scale: `(units,)`.
+
+    Returns:
+        A function of `(rows, inputs)`, which holds the new variables.
+    """
+    kernel, *bias = (
+        tf.Variable(value * tf.cast(scale, value.dtype), trainable=False)
+        for value in map(tf.convert_to_tensor, layer.variables)
+    )
+
+    def call(inputs):
+        outputs = tf.matmul(inputs, tf.cast(kernel, inputs.dtype))
+        return tf.nn.bias_add(outputs, tf.cast(bias[0], inputs.dtype)) if bias else outputs
+
+    return call
+
+
 def compiled(function: Callable) -> Callable:
     """Let XLA make one kernel of an elementwise function, and one of its gradient.
 

@@ -32,6 +32,11 @@ def test_only_graphs_of_tensorflow_are_spelled_for_onednn():
     assert spelling() is None
 
 
+def test_an_unknown_spelling_is_refused():
+    with pytest.raises(ValueError, match="Unknown `name`.*'onedn'.*onednn"), spelled("onedn"):
+        pass
+
+
 def test_a_spelling_ends_with_its_context():
     with pytest.raises(RuntimeError), spelled("textbook"):
         raise RuntimeError
