@@ -22,6 +22,7 @@ LADDER = [
     {"lora"},
     {"parts", "assembly"},
     {"image_model"},
+    {"batches"},
     {"model", "mixer"},
     {"zoo"},
     {"pretrained", "saving"},

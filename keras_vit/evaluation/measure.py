@@ -9,14 +9,19 @@ each counts.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from rich.console import Console
-from rich.progress import track
 
+from keras_vit.batches import (
+    check_finite,
+    check_image_model,
+    checked_batch,
+    count_finite,
+    with_progress,
+)
 from keras_vit.checks import check_integer
 from keras_vit.evaluation.scores import TOP_K, Evaluation, MultiLabelEvaluation
 from keras_vit.evaluation.throughput import Stopwatch, Throughput
@@ -67,21 +72,18 @@ def evaluate(
     print(evaluation.top1, evaluation.class_scores()[0])
     ```
     """
-    if not isinstance(model, ImageModel):
-        raise ValueError(
-            "`model` must be a `keras_vit.ViT` or a `keras_vit.Mixer`. Received: an object of type "
-            f"{type(model).__name__}. A name or path becomes one by `keras_vit.from_pretrained`."
-        )
+    check_image_model(model)
     classes = _match_classes(class_names, model)
     dataset = data if isinstance(data, tf.data.Dataset) else _batched(model, data, batch_size)
     parts, pictures, stopwatch = [], 0, Stopwatch()
-    for batch in stopwatch.watch(_with_progress(dataset)):
-        images, labels = _checked_batch(batch, model)
+    batches = with_progress(dataset, "Evaluating", count_finite(dataset, "data"))
+    for batch in stopwatch.watch(batches):
+        images, labels = checked_batch(batch, model, "data")
         if not pictures and model.include_normalization:
             check_pixel_range(images, "data")
         _check_labels(labels, model.multi_label, len(classes), pictures)
         logits = np.asarray(model.predict_on_batch(images), np.float64)
-        _check_finite(logits, pictures)
+        check_finite(logits, "logits", pictures)
         if model.multi_label:
             parts.append((labels.astype(bool), logits[:, classes]))
         else:
@@ -171,40 +173,6 @@ def _batched(model: ImageModel, data: Any, batch_size: int) -> tf.data.Dataset:
     )
 
 
-def _with_progress(dataset: tf.data.Dataset) -> Iterable[Any]:
-    batches = int(dataset.cardinality())
-    if batches == tf.data.INFINITE_CARDINALITY:
-        raise ValueError(
-            "`data` must come to an end. Received: an endless tf.data.Dataset. "
-            "Use `.take(batches)`."
-        )
-    console = Console(stderr=True)
-    return track(
-        dataset,
-        description="Evaluating",
-        total=batches if batches >= 0 else None,
-        console=console,
-        disable=not console.is_terminal,
-    )
-
-
-def _checked_batch(batch: Any, model: ImageModel) -> tuple[np.ndarray, np.ndarray]:
-    if not isinstance(batch, tuple) or len(batch) != 2:
-        raise ValueError(
-            "`data` must give batches of (images, labels). "
-            f"Received: a batch of type {type(batch).__name__}."
-        )
-    images, labels = (np.asarray(part) for part in batch)
-    shape = (*model.config.image_size, model.config.num_channels)
-    if images.shape[1:] != shape or images.shape[:1] != labels.shape[:1]:
-        raise ValueError(
-            f"`data` must give images (batch, {', '.join(map(str, shape))}) and a label for each. "
-            f"Received: shapes {images.shape} and {labels.shape}. Resize with `model.preprocess`, "
-            "and batch with `.batch(size)`."
-        )
-    return images, labels
-
-
 def _check_labels(labels: np.ndarray, multi_label: bool, num_classes: int, start: int) -> None:
     """Refuse what is no label; `start` is the number of pictures before this batch."""
     if multi_label:
@@ -229,16 +197,6 @@ def _check_labels(labels: np.ndarray, multi_label: bool, num_classes: int, start
         raise ValueError(
             f"Labels in `data` must be {what}. "
             f"Received: {labels[first]} for picture {start + first[0]}, counted from 0."
-        )
-
-
-def _check_finite(logits: np.ndarray, start: int) -> None:
-    is_wrong = ~np.isfinite(logits).all(axis=1)
-    if is_wrong.any():
-        raise FloatingPointError(
-            "`model` must give finite logits. Received: NaN or infinite ones for picture "
-            f"{start + int(np.argmax(is_wrong))}, counted from 0. Its weights are damaged, or its "
-            "dtype has too small a range: load it with dtype='float32'."
         )
 
 

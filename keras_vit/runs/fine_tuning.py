@@ -164,7 +164,6 @@ def finetune(
     keras.utils.set_random_seed(seed)
     model = _open_model(model, data, path / LAST_FILE if resume else None)
     check_fits(model, data)
-    recipe.prepare(model)
     plan = make_plan(data.train, recipe, steps, epochs, batch_size, learning_rate, warmup_steps)
     weights = as_class_weights(class_weights, data, model.config.num_classes)
     if resume:
@@ -185,7 +184,7 @@ def finetune(
     if early_stopping is not None:
         keeper.restore_best()
     if job.labels == "one_hot":  # The caller's labels are indices still.
-        model.compile(optimizer=model.optimizer, **LABELS["integer"]())
+        model.compile(optimizer=model.optimizer, **LABELS["integer"](recipe.label_smoothing))
     row = state.history[-1 if early_stopping is None else state.best_epoch]
     metrics = {name: row[name] for name in row if name not in ("epoch", "step", "learning_rate")}
     if path is not None:

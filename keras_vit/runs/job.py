@@ -85,6 +85,7 @@ class Job:
     def compile(self) -> None:
         """Make the model ready to train, and have it say what its outputs mean."""
         model, plan = self.model, self.plan
+        self.recipe.prepare(model)
         arguments = (plan.learning_rate, plan.total_steps, plan.warmup_steps, self.labels)
         model.compile(**self.recipe.compile_arguments(*arguments, model=model))
         # Built within the first step it would be traced twice.

@@ -5,9 +5,14 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from rich.console import Console
-from rich.progress import track
 
+from keras_vit.batches import (
+    check_finite,
+    check_image_model,
+    checked_batch,
+    count_finite,
+    with_progress,
+)
 from keras_vit.checks import check_integer
 from keras_vit.image_model import ImageModel
 from keras_vit.preprocessing import check_pixel_range
@@ -45,20 +50,14 @@ def features_of(
     """
     extractor = headless(model)
     batches, total = _batches(model, data, batch_size, num_classes, name)
-    console = Console(stderr=True)
-    batches = track(
-        batches,
-        description=f"Features ({name})",
-        total=total,
-        console=console,
-        disable=not console.is_terminal,
-    )
     features, labels, pictures = [], [], 0
-    for batch in batches:
-        pixels, classes = _checked_batch(batch, model, name, not pictures)
+    for batch in with_progress(batches, f"Features ({name})", total):
+        pixels, classes = checked_batch(batch, model, name)
+        if not pictures and model.include_normalization:
+            check_pixel_range(pixels, name)
         labels.append(as_classes(classes, num_classes, f"Labels in `{name}`", pictures))
         features.append(np.asarray(extractor.predict_on_batch(pixels)))
-        _check_finite(features[-1], pictures)
+        check_finite(features[-1], "features", pictures)
         pictures += len(classes)
     if not pictures:
         raise ValueError(f"`{name}` must hold a picture. Received: data without any.")
@@ -67,11 +66,7 @@ def features_of(
 
 def headless(model: ImageModel) -> ImageModel:
     """The model that returns what the head of `model` takes."""
-    if not isinstance(model, ImageModel):
-        raise ValueError(
-            "`model` must be a `keras_vit.ViT` or a `keras_vit.Mixer`. Received: an object of type "
-            f"{type(model).__name__}. A name or path becomes one by `keras_vit.from_pretrained`."
-        )
+    check_image_model(model)
     return model.reset_head(0, keep_pre_logits=True) if model.config.num_classes else model
 
 
@@ -80,13 +75,7 @@ def _batches(
 ) -> tuple[Iterable[Any], int | None]:
     """Batches of pixels and labels, and how many, as far as that is known."""
     if isinstance(data, tf.data.Dataset):
-        number = int(data.cardinality())
-        if number == tf.data.INFINITE_CARDINALITY:
-            raise ValueError(
-                f"`{name}` must come to an end. Received: an endless tf.data.Dataset. "
-                "Use `.take(batches)`."
-            )
-        return data, number if number >= 0 else None
+        return data, count_finite(data, name)
     images, labels = as_image_arrays(data, name, num_classes)
     batch_size = check_integer("batch_size", batch_size, 1)
     pixels = model.preprocess if model.include_normalization else np.asarray
@@ -112,33 +101,3 @@ def as_image_arrays(
             f"label for each. Received: shapes {images.shape} and {labels.shape}."
         )
     return images, labels
-
-
-def _checked_batch(batch: Any, model: ImageModel, name: str, is_first: bool) -> tuple[Any, Any]:
-    """A batch of images `(batch, height, width, channels)` and labels `(batch,)`, as arrays."""
-    if not isinstance(batch, tuple) or len(batch) != 2:
-        raise ValueError(
-            f"`{name}` must give batches of (images, labels). "
-            f"Received: a batch of type {type(batch).__name__}."
-        )
-    images, labels = (np.asarray(part) for part in batch)
-    shape = (*model.config.image_size, model.config.num_channels)
-    if images.shape[1:] != shape or images.shape[:1] != labels.shape[:1]:
-        raise ValueError(
-            f"`{name}` must give images (batch, {', '.join(map(str, shape))}) and a label for "
-            f"each. Received: shapes {images.shape} and {labels.shape}. Resize with "
-            "`model.preprocess`, and batch with `.batch(size)`."
-        )
-    if is_first and model.include_normalization:
-        check_pixel_range(images, name)
-    return images, labels
-
-
-def _check_finite(features: np.ndarray, start: int) -> None:
-    is_wrong = ~np.isfinite(features).all(axis=1)
-    if is_wrong.any():
-        raise FloatingPointError(
-            "`model` must give finite features. Received: NaN or infinite ones for picture "
-            f"{start + int(np.argmax(is_wrong))}, counted from 0. Its weights are damaged, or its "
-            "dtype has too small a range: load it with dtype='float32'."
-        )

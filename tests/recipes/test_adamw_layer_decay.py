@@ -1,3 +1,5 @@
+import dataclasses
+
 import keras
 import numpy as np
 
@@ -8,9 +10,8 @@ from keras_vit.recipes.adamw_layer_decay import ADAMW_LAYER_DECAY
 def test_rates_fall_from_the_head_to_the_stem(random_weights):
     """Read off one update: Adam's first step is the rate, whatever the gradient."""
     model = random_weights(ViT.from_variant("Ti/16", num_layers=3, image_size=16, num_classes=2))
-    arguments = ADAMW_LAYER_DECAY.compile_arguments(
-        1e-3, total_steps=10, warmup_steps=0, model=model
-    )
+    recipe = dataclasses.replace(ADAMW_LAYER_DECAY, clip_norm=None)  # small, they show epsilon
+    arguments = recipe.compile_arguments(1e-3, total_steps=10, warmup_steps=0, model=model)
     optimizer, variables = arguments["optimizer"], model.trainable_variables
     before = [np.array(variable) for variable in variables]
     optimizer.build(variables)
@@ -20,9 +21,8 @@ def test_rates_fall_from_the_head_to_the_stem(random_weights):
     for variable, old in zip(variables, before, strict=True):
         part = variable.path.split("/")[0]
         if variable.name == "bias" and part in after:
-            # The clip makes gradients small, so that epsilon shows a little.
             np.testing.assert_allclose(
-                old - np.array(variable), 1e-3 * 0.75 ** after[part], rtol=1e-2, err_msg=part
+                old - np.array(variable), 1e-3 * 0.75 ** after[part], rtol=2e-3, err_msg=part
             )
             checked.add(part)
     assert checked == set(after)
